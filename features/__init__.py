@@ -1,0 +1,1 @@
+"""The contract that every other room reads: feature specs, query groups as ELWC, manifests."""

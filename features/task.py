@@ -1,0 +1,88 @@
+"""Task files: one YAML that says everything about a task, each section read by the room it belongs to."""
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from features.errors import InputError
+
+SECTIONS = (
+    "extends", "name", "seed", "features", "teachers",                     # the contract
+    "simulator", "dataset", "vocabulary",                                  # beam_jobs
+    "data", "student", "training", "teacher_training", "recipes", "evaluation", "export",  # trainer
+)  # fmt: skip
+
+Task = dict[str, Any]
+
+
+class Section(BaseModel):
+    """A frozen section of a task file; an unknown key is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+SectionT = TypeVar("SectionT", bound=BaseModel)
+
+
+def load_task(path: str) -> Task:
+    """Reads a task file and, below it, the file it `extends` (relative to its own folder).
+
+    Mappings are merged key by key; anything else replaces what was extended.
+    Errors: InputError for a missing or unreadable file, wrong YAML, an unknown section.
+    """
+    return _load(Path(path), seen=())
+
+
+def _load(path: Path, seen: tuple[Path, ...]) -> Task:
+    if path.resolve() in seen:
+        raise InputError(f"task file {path} extends itself through {seen[-1]}: remove one `extends`")
+    try:
+        task = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read task file {path}: {error.strerror}; give --config an existing YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"task file {path} is not valid YAML: {error}") from None
+    if not isinstance(task, dict):
+        raise InputError(f"task file {path} holds {type(task).__name__}, expected a mapping of sections {SECTIONS}")
+    for key in task:
+        if key not in SECTIONS:
+            raise InputError(f"task file {path}: unknown section {key!r}, expected one of {', '.join(SECTIONS)}")
+    parent = task.pop("extends", None)
+    if parent is None:
+        return task
+    if not isinstance(parent, str):
+        raise InputError(f"task file {path}: extends is {parent!r}, expected the path of another task file")
+    return _merged(_load(path.parent / parent, (*seen, path.resolve())), task)
+
+
+def _merged(base: Task, override: Task) -> Task:
+    merged = dict(base)
+    for key, value in override.items():
+        both_mappings = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both_mappings else value
+    return merged
+
+
+def parse_section(task: Task, name: str, model: type[SectionT]) -> SectionT:
+    """One section of the task as its typed, frozen model. An absent section takes the model's defaults.
+
+    Errors: InputError naming section, field, value and expectation.
+    """
+    return parse(task.get(name, {}), name, model)
+
+
+def parse(value: Any, where: str, model: type[SectionT]) -> SectionT:
+    """`value`, as YAML gave it, as a model; `where` names it in the error."""
+    try:
+        # through JSON, because pydantic's strict mode takes a list for a tuple only there
+        return model.model_validate_json(json.dumps(value, default=str))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in (where, *first["loc"]))
+        expectation = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            expectation = f"unknown key, expected one of {', '.join(model.model_fields)}"
+        raise InputError(f"{field} is {first['input']!r}: {expectation}. Correct it in the task file") from None
