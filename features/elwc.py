@@ -71,10 +71,19 @@ def _value(stored: Any, name: str, spec: FeatureSpec) -> Value:
     if name not in spec:
         raise ValueError(f"feature {name!r} is not in the spec")
     feature = spec[name]
+    try:
+        return _value_as(feature, stored)
+    except IndexError:
+        raise ValueError(f"feature {name!r} holds no {feature.type}") from None
+
+
+def _value_as(feature: Feature, stored: Any) -> Value:
     if feature.type in ("text", "categorical"):
         return str(stored.bytes_list.value[0].decode())
     if feature.type == "float":
         numbers = tuple(stored.float_list.value)
+        if len(numbers) != feature.length:
+            raise ValueError(f"feature {feature.name!r} holds {len(numbers)} numbers, expected {feature.length}")
         return numbers if feature.length > 1 else numbers[0]
     number = int(stored.int64_list.value[0])
     return bool(number) if feature.type == "bool" else number

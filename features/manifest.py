@@ -5,7 +5,7 @@ Reading and writing files is each room's own (Beam's filesystems, tf.io.gfile); 
 
 import hashlib
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -31,7 +31,7 @@ class Manifest(Section):
     kind: str
     format: int = FORMAT
     stage_key: str
-    created: str = Field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
+    created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     options: dict[str, Any] = {}  # the job's options, as resolved
 
     def to_bytes(self) -> bytes:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from features.errors import InputError
 from features.task import Section, Task, parse
@@ -19,14 +19,16 @@ Role = Literal["regular", "privileged", "label", "id"]
 # What shoppers do after the results are shown: it cannot exist when a query arrives.
 BEHAVIOURS = frozenset({"position", "click", "add_to_cart", "purchase"})
 # Names that the exported signatures and /rank use for themselves.
-RESERVED = frozenset({"item_count", "examples", "score", "items", "id", "top_n", "return_titles", "model_version", "debug"})
+RESERVED = frozenset(
+    {"item_count", "examples", "score", "items", "id", "top_n", "return_titles", "model_version", "debug"}
+)
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 class Feature(Section):
     """One feature: what it is, where it lives and who may see it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(allow_inf_nan=True)  # `check_value` judges a default, and says what it expects
 
     name: str
     type: FeatureType
@@ -34,6 +36,17 @@ class Feature(Section):
     role: Role = "regular"
     length: int = Field(default=1, ge=1, le=65536)  # values in a float vector
     default: str | bool | int | float | tuple[float, ...] | None = None  # a missing value; None: missing is an error
+
+    @field_validator("default")
+    @classmethod
+    def _is_a_value(cls, default: Value | None, others: ValidationInfo) -> Value | None:
+        """The default as `check_value` returns it: 0 and 0.0 are one default, and have one fingerprint."""
+        if default is None or not {"type", "length"} <= others.data.keys():  # pydantic reports those first
+            return default
+        value, reason = check_value(others.data["type"], others.data["length"], default)
+        if reason:
+            raise ValueError(reason)
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "Feature":
@@ -50,8 +63,6 @@ class Feature(Section):
                 f"{self.name!r} is what shoppers did after the results were shown, so it cannot be {self.role}: "
                 "make its role privileged or label"
             )
-        if self.default is not None and (reason := check_value(self.type, self.length, self.default)[1]):
-            raise ValueError(f"default of {self.name!r} {reason}")
         return self
 
     @property
@@ -110,7 +121,8 @@ class FeatureSpec:
         return self.with_role("privileged")
 
     def at(self, level: Level, features: tuple[Feature, ...] | None = None) -> tuple[Feature, ...]:
-        return tuple(feature for feature in features or tuple(self) if feature.level == level)
+        """The features of one level, among `features` where given, else among all."""
+        return tuple(feature for feature in (self if features is None else features) if feature.level == level)
 
     def to_json(self) -> dict[str, Any]:
         """The canonical form: what `from_json` reads and the fingerprint hashes."""
@@ -126,10 +138,10 @@ class FeatureSpec:
         for name in sorted({*self.features, *other.features}):
             mine, theirs = self.features.get(name), other.features.get(name)
             if mine is None or theirs is None:
-                return f"{name}: {'absent' if mine is None else 'present'} here, {'absent' if theirs is None else 'present'} there"
+                return f"{name}: {_presence(mine)} here, {_presence(theirs)} there"
             for field in Feature.model_fields:
                 here, there = getattr(mine, field), getattr(theirs, field)
-                if here != there:
+                if repr(here) != repr(there):  # as the fingerprint sees them: 0.0 is not -0.0
                     return f"{name}: {field} {here!r} here, {there!r} there"
         return None
 
@@ -139,11 +151,17 @@ class FeatureSpec:
             raise InputError(f"{there} was made with other features ({difference}): {remedy}")
 
 
+def _presence(feature: Feature | None) -> str:
+    return "absent" if feature is None else "present"
+
+
 def load_spec(task: Task) -> FeatureSpec:
     """The FeatureSpec of a loaded task file. Errors: InputError."""
     section = task.get("features")
     if not isinstance(section, dict) or not section:
-        raise InputError(f"features is {section!r}, expected a mapping of feature names; see configs/product_search.yaml")
+        raise InputError(
+            f"features is {section!r}, expected a mapping of feature names; see configs/product_search.yaml"
+        )
     return spec_from_json(section)
 
 
@@ -153,5 +171,7 @@ def spec_from_json(section: dict[str, Any]) -> FeatureSpec:
     for name, fields in section.items():
         if not isinstance(fields, dict):
             raise InputError(f"features.{name} is {fields!r}, expected a mapping such as {{type: text, level: item}}")
+        if "name" in fields:
+            raise InputError(f"features.{name}.name is {fields['name']!r}: a feature's key is its name. Remove it")
         features[str(name)] = parse({"name": str(name), **fields}, f"features.{name}", Feature)
     return FeatureSpec(features)

@@ -19,9 +19,9 @@ Task = dict[str, Any]
 
 
 class Section(BaseModel):
-    """A frozen section of a task file; an unknown key is refused."""
+    """A frozen section of a task file; an unknown key is refused, and so is a number that is not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
@@ -37,13 +37,15 @@ def load_task(path: str) -> Task:
 
 
 def _load(path: Path, seen: tuple[Path, ...]) -> Task:
-    if path.resolve() in seen:
-        raise InputError(f"task file {path} extends itself through {seen[-1]}: remove one `extends`")
     try:
+        if path.resolve() in seen:
+            raise InputError(f"task file {path} extends itself through {seen[-1]}: remove one `extends`")
         task = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read task file {path}: {error.strerror}; give --config an existing YAML file") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f"cannot read task file {path}: {error.strerror}; give --config an existing YAML file"
+        ) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a 13th month
         raise InputError(f"task file {path} is not valid YAML: {error}") from None
     if not isinstance(task, dict):
         raise InputError(f"task file {path} holds {type(task).__name__}, expected a mapping of sections {SECTIONS}")
@@ -78,7 +80,11 @@ def parse(value: Any, where: str, model: type[SectionT]) -> SectionT:
     """`value`, as YAML gave it, as a model; `where` names it in the error."""
     try:
         # through JSON, because pydantic's strict mode takes a list for a tuple only there
-        return model.model_validate_json(json.dumps(value, default=str))
+        as_json = json.dumps(value, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{where} cannot be read as data: {error}. Correct it in the task file") from None
+    try:
+        return model.model_validate_json(as_json)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in (where, *first["loc"]))

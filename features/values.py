@@ -1,11 +1,10 @@
 """The values that features may have: the one rule for logs, product tables and requests."""
 
-import math
 from typing import Any
 
 Value = str | float | int | bool | tuple[float, ...]
 
-LARGEST_FLOAT32 = 3.4028234e38
+LARGEST_FLOAT32 = 3.4028234663852886e38
 MAX_TEXT_BYTES = 65536
 
 
@@ -43,7 +42,7 @@ def _categorical(raw: Any) -> tuple[Value | None, str | None]:
 def _float(raw: Any) -> tuple[Value | None, str | None]:
     if isinstance(raw, bool) or not isinstance(raw, (int, float)):
         return None, f"is {_shown(raw)}, expected a number"
-    if not math.isfinite(raw) or abs(raw) > LARGEST_FLOAT32:
+    if not abs(raw) <= LARGEST_FLOAT32:  # so written, it refuses NaN too; an int of any length compares
         return None, f"is {_shown(raw)}, expected a number that is finite as float32"
     return float(raw), None
 

@@ -1,0 +1,90 @@
+# Every command of the project; `make` alone lists them.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PY := .venv/bin/python
+PORT ?= 8000
+UV_COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+	--generate-hashes --no-header --no-annotate --no-strip-extras pyproject.toml
+PROTOC := $(PY) -m grpc_tools.protoc -I.
+
+# What third parties say at import and no user of ours can act on.
+export TF_CPP_MIN_LOG_LEVEL := 3
+export PYTHONWARNINGS := ignore:You are using a Python version:FutureWarning,ignore:pkg_resources is deprecated:UserWarning
+
+.PHONY: help setup lock protos check test test-slow demo demo-table demo-esci figure serve bench clean
+
+help:  ## this list
+	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: .venv/installed  ## install the locked requirements into .venv (redone when the lock changes)
+
+.venv/installed: requirements-dev.txt
+	@for python in python3.11 python3 python; do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; python=; done; \
+	if [ -z "$$python" ]; then \
+		echo "error: no Python 3.11 on PATH, which TensorFlow 2.15 needs: install python3.11 and run make again" >&2; exit 2; fi; \
+	echo "installing $$(grep -c == requirements-dev.txt) locked packages into .venv, which takes some minutes" && \
+	"$$python" -m venv .venv
+	$(PY) -m pip install --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.txt
+	@touch $@
+
+lock: setup  ## recompile both locks from pyproject.toml
+	$(UV_COMPILE) --output-file requirements.txt
+	$(UV_COMPILE) --extra dev --constraint requirements.txt --output-file requirements-dev.txt
+
+protos: setup  ## generate the modules beside protos/*.proto
+	$(PROTOC) --python_out=. --pyi_out=. protos/*.proto
+
+check: setup  ## lint, format, types, import arrows, generated protos
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports --no-logo
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && \
+	$(PROTOC) --python_out="$$fresh" --pyi_out="$$fresh" protos/*.proto && \
+	diff -r -x '*.proto' -x __init__.py -x __pycache__ "$$fresh/protos" protos && echo "generated protos are up to date" \
+	|| { echo "error: protos/ differs from what protoc generates: run make protos" >&2; exit 1; }
+
+test: setup  ## the tests, at most 10 minutes on 2 cores
+	$(PY) -m pytest -m "not slow"
+
+test-slow: setup  ## the tests that train for real
+	$(PY) -m pytest -m slow
+
+# From a shop's logs to a trained run. $(1): task file, $(2): directory of logs, dataset and vocabulary,
+# $(3): directory of the run, $(4): the simulator's further flags.
+define train
+	$(PY) -m beam_jobs.simulate_logs --config $(1) --output $(2)/logs $(4)
+	$(PY) -m beam_jobs.build_elwc --config $(1) --input '$(2)/logs/events-*.jsonl.gz' --products $(2)/logs/products.jsonl.gz --output $(2)/dataset
+	$(PY) -m beam_jobs.build_vocabulary --config $(1) --dataset $(2)/dataset --output $(2)/vocabulary
+	$(PY) -m trainer fit --config $(1) --workdir $(3)
+endef
+
+demo: setup  ## simulated logs to a ranked answer over HTTP, with the table: at most 10 minutes on 2 cores
+	$(call train,configs/product_search.yaml,build/demo,build/demo/run)
+	$(PY) -m serving.ask --export-dir build/demo/run/export
+	@$(PY) -m trainer summary --workdir build/demo/run
+
+demo-table: setup  ## the demo with every baseline and single teacher: at most 40 minutes on 2 cores
+	$(call train,configs/demo_table.yaml,build/demo,build/demo/table)
+	$(PY) -m trainer chart --workdir build/demo/table --output build/demo/table/chart.png
+	@$(PY) -m trainer summary --workdir build/demo/table
+
+demo-esci: setup  ## the same on real queries and titles: make demo-esci DATA=pairs.tsv.gz
+	@test -n "$(DATA)" || { echo "error: DATA is not set, expected judged pairs: make demo-esci DATA=pairs.tsv.gz" >&2; exit 2; }
+	$(call train,configs/esci.yaml,build/esci,build/esci/run,--judged-pairs '$(DATA)')
+	$(PY) -m serving.ask --export-dir build/esci/run/export
+	@$(PY) -m trainer summary --workdir build/esci/run
+
+figure: setup  ## draw the README's picture from the run of demo-table
+	$(PY) -m trainer chart --workdir build/demo/table --output docs/demo.png
+
+serve: setup  ## serve the demo's model, with a page to try it at http://127.0.0.1:8000/ (PORT=8000)
+	$(PY) -m serving --export-dir build/demo/run/export --port $(PORT)
+
+bench: setup  ## speed, one JSON line a figure
+	@$(PY) -m benchmarks
+
+clean:  ## remove what the demos built; .venv stays
+	rm -rf build

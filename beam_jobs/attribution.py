@@ -1,0 +1,195 @@
+"""Pure functions: one request's impressions and interactions -> which shown items got what. No Beam.
+
+Every event gets exactly one fate, so that the counts of a job reconcile:
+used, duplicate, late, unmatched, malformed or capped.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from beam_jobs.logs import INTERACTIONS, Event, is_identifier, read_position
+
+FATES = ("used", "duplicate", "late", "unmatched", "malformed", "capped")
+
+
+class LoggedEvent(NamedTuple):
+    """An event beside the line it was read from."""
+
+    event: Event
+    line: bytes
+
+
+class Fate(NamedTuple):
+    """What became of one event. reason: empty for events that need no dead letter."""
+
+    logged: LoggedEvent
+    fate: str  # one of FATES
+    reason: str = ""
+    detail: str = ""
+
+
+class ShownItem(NamedTuple):
+    """One usable item of the impression. content: what the caller's reader made of it."""
+
+    item_id: str
+    position: int
+    content: Any
+
+
+class RefusedItem(NamedTuple):
+    """One item of the impression that cannot be used."""
+
+    reason: str
+    detail: str
+    raw: dict[str, Any]
+
+
+class Shown(NamedTuple):
+    """An impression's items, by position."""
+
+    items: list[ShownItem]
+    capped: frozenset[str]  # ids beyond max_items
+    refused: list[RefusedItem]
+
+
+class Attribution(NamedTuple):
+    """One request's result. impression is None when the request makes no query group."""
+
+    impression: Event | None
+    items: list[ShownItem]
+    acted: dict[str, set[str]]  # interaction type -> ids of the items that got one
+    fates: list[Fate]
+    refused_items: list[RefusedItem]
+    items_capped: int
+
+
+class Rules(NamedTuple):
+    """windows_ms: interaction type -> milliseconds after the impression that still count."""
+
+    windows_ms: Mapping[str, int]
+    min_items: int
+    max_items: int
+
+
+ReadItem = Callable[[str, dict[str, Any]], tuple[Any, str, str]]
+"""(item id, raw item) -> (content, "", "") or (None, reason, detail)."""
+
+
+def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_item: ReadItem) -> Attribution:
+    """What became of one request's events.
+
+    logged: all events of the request, in any order; the result does not depend on it.
+    read_item: makes an item's content, or says why the item cannot be used.
+    """
+    events, fates = _without_duplicates(logged)
+    interactions = [entry for entry in events if entry.event.type != "impression"]
+    impressions = [entry for entry in events if entry.event.type == "impression"]
+    nothing: dict[str, set[str]] = {}
+    if not impressions:
+        fates += [Fate(entry, "unmatched", "unknown_request", "no impression has its request_id") for entry in interactions]
+        return Attribution(None, [], nothing, fates, [], 0)
+    first, fates = impressions[0], fates + _repeats(impressions)
+    shown = read_shown(first.event, rules.max_items, read_item)
+    if len(shown.items) < rules.min_items:
+        detail = f"{len(shown.items)} usable items, expected at least {rules.min_items}"
+        fates.append(Fate(first, "malformed", "too_few_items", detail))
+        fates += [Fate(entry, "unmatched", "impression_refused", detail) for entry in interactions]
+        return Attribution(None, [], nothing, fates, shown.refused, 0)
+    acted, matched = _matched(interactions, first.event, shown, rules.windows_ms)
+    fates += [Fate(first, "used"), *matched]
+    return Attribution(first.event, shown.items, acted, fates, shown.refused, len(shown.capped))
+
+
+def refuse_request(result: Attribution, reason: str, detail: str) -> Attribution:
+    """The same request when its impression turns out unusable as a whole: nothing of it counts as used."""
+    fates = []
+    for fate in result.fates:
+        if fate.logged.event.type == "impression" and fate.fate == "used":
+            fate = Fate(fate.logged, "malformed", reason, detail)
+        elif fate.fate == "used":
+            fate = Fate(fate.logged, "unmatched", "impression_refused", detail)
+        fates.append(fate)
+    return Attribution(None, [], {}, fates, result.refused_items, 0)
+
+
+def _without_duplicates(logged: Iterable[LoggedEvent]) -> tuple[list[LoggedEvent], list[Fate]]:
+    """The earliest event of each event id, by time, and the fates of the others."""
+    ordered = sorted(logged, key=lambda entry: (entry.event.timestamp_ms, entry.event.event_id, entry.line))
+    seen: set[str] = set()
+    events: list[LoggedEvent] = []
+    fates: list[Fate] = []
+    for entry in ordered:
+        if entry.event.event_id in seen:
+            fates.append(Fate(entry, "duplicate"))
+        else:
+            seen.add(entry.event.event_id)
+            events.append(entry)
+    return events, fates
+
+
+def _repeats(impressions: Sequence[LoggedEvent]) -> list[Fate]:
+    """The fates of a request's impressions after its first: duplicates, kept as dead letters where they differ."""
+    first = _identities(impressions[0].event)
+    return [
+        Fate(entry, "duplicate")
+        if _identities(entry.event) == first
+        else Fate(entry, "duplicate", "second_impression", "differs from the request's first impression, which is used")
+        for entry in impressions[1:]
+    ]
+
+
+def _identities(impression: Event) -> list[str]:
+    return [str(item.get("item_id")) for item in impression.body["items"]]
+
+
+def read_shown(impression: Event, max_items: int, read_item: ReadItem) -> Shown:
+    """The impression's usable items by position, the topmost `max_items` of them."""
+    usable: dict[str, ShownItem] = {}
+    refused: list[RefusedItem] = []
+    for raw in impression.body["items"]:
+        item_id, position = raw.get("item_id"), read_position(raw.get("position"))
+        if not is_identifier(item_id):
+            refused.append(RefusedItem("item_id_missing", f"item_id is {item_id!r:.60}, expected text", raw))
+            continue
+        item_id = str(item_id)
+        if position is None:
+            detail = f"position is {raw.get('position')!r:.60}, expected a whole number, 0 at the top"
+            refused.append(RefusedItem("position_invalid", detail, raw))
+            continue
+        content, reason, detail = read_item(item_id, raw)
+        if reason:
+            refused.append(RefusedItem(reason, detail, raw))
+        elif item_id in usable:
+            refused.append(RefusedItem("item_shown_twice", "its first showing is used", raw))
+        else:
+            usable[item_id] = ShownItem(item_id, position, content)
+    ordered = sorted(usable.values(), key=lambda item: item.position)
+    capped = frozenset(item.item_id for item in ordered[max_items:])
+    return Shown(ordered[:max_items], capped, refused)
+
+
+def _matched(
+    interactions: Sequence[LoggedEvent], impression: Event, shown: Shown, windows_ms: Mapping[str, int]
+) -> tuple[dict[str, set[str]], list[Fate]]:
+    """Which items got which interaction, and every interaction's fate."""
+    acted: dict[str, set[str]] = {kind: set() for kind in INTERACTIONS}
+    visible = {item.item_id for item in shown.items}
+    refused = {str(item.raw.get("item_id")) for item in shown.refused}
+    fates = []
+    for entry in interactions:
+        event = entry.event
+        item_id, delay = str(event.body["item_id"]), event.timestamp_ms - impression.timestamp_ms
+        if item_id in shown.capped:
+            fate = Fate(entry, "capped", "item_capped", "its item lies beyond max_items")
+        elif item_id not in visible:
+            reason = "item_refused" if item_id in refused else "item_not_shown"
+            fate = Fate(entry, "unmatched", reason, f"item {item_id!r:.60} is not among the request's items")
+        elif delay < 0:
+            fate = Fate(entry, "unmatched", "before_impression", f"{-delay} ms before its impression")
+        elif delay > windows_ms[event.type]:
+            fate = Fate(entry, "late", "late", f"{delay} ms after its impression, window {windows_ms[event.type]} ms")
+        else:
+            acted[event.type].add(item_id)
+            fate = Fate(entry, "used")
+        fates.append(fate)
+    return acted, fates

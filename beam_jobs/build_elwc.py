@@ -1,0 +1,292 @@
+"""Behaviour logs -> a dataset of query groups (TFRecords of ExampleListWithContext), split by query.
+
+Example:
+  python -m beam_jobs.build_elwc --config configs/product_search.yaml \\
+    --input 'build/demo/logs/events-*.jsonl.gz' --products build/demo/logs/products.jsonl.gz \\
+    --output build/demo/dataset
+
+Any option of Apache Beam may follow, such as --runner DataflowRunner --project P --region R --temp_location gs://B/tmp.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import orjson
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_jobs import pipeline as job
+from beam_jobs.logs import EVENT_TYPES, UNKNOWN
+from beam_jobs.options import DatasetOptions, seed_of
+from beam_jobs.pipeline_options import pipeline_options
+from beam_jobs.products import Product
+from beam_jobs.query_groups import SPLITS, GroupBuilder
+from beam_jobs.reading import UNREADABLE, check_readable
+from beam_jobs.storage import (
+    building,
+    existing_manifest,
+    files_key,
+    is_local,
+    join,
+    make_directory,
+    match_files,
+    read_bytes,
+    refuse_foreign,
+    remove_tree,
+    write_bytes,
+)
+from features.errors import InputError, exit_code_of
+from features.manifest import FILE_NAME, DatasetManifest, EventCounts, SplitStatistics, stage_key
+from features.spec import FeatureSpec, load_spec
+from features.task import load_task, parse_section
+
+JOB_VERSION = 1  # raised when the same input gives another dataset
+PRIVATE = 0o700
+
+
+class Inputs(NamedTuple):
+    """What a job reads, checked."""
+
+    spec: FeatureSpec
+    options: DatasetOptions
+    seed: int
+    logs: list[str]
+    products: list[str]
+    key: str  # stage_key of all that decides the dataset
+
+
+def read_inputs(config: str, logs: Sequence[str], products: Sequence[str]) -> Inputs:
+    """Errors: InputError."""
+    task = load_task(config)
+    spec, options, seed = load_spec(task), parse_section(task, "dataset", DatasetOptions), seed_of(task)
+    GroupBuilder(spec, options, seed)  # refuses a spec that logs cannot fill before anything is read
+    log_files = match_files(logs, "--input")
+    product_files = match_files(products, "--products") if products else []
+    check_readable([entry.path for entry in log_files], "--input")
+    check_readable([entry.path for entry in product_files], "--products")
+    key = stage_key(
+        job=JOB_VERSION,
+        features=spec.to_json(),
+        options=options.model_dump(),
+        seed=seed,
+        logs=files_key(log_files),
+        products=files_key(product_files),
+    )
+    paths = [[entry.path for entry in files] for files in (log_files, product_files)]
+    return Inputs(spec, options, seed, paths[0], paths[1], key)
+
+
+def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> DatasetManifest | None:
+    """Builds the dataset directory. Returns its manifest, or None when it is up to date already.
+
+    Errors: InputError; whatever it is, a former dataset stays as it was.
+    """
+    refuse_foreign(output)
+    former = existing_manifest(output, DatasetManifest)
+    if former is not None and former.stage_key == inputs.key:
+        expire_dead_letters(output, inputs.options.dead_letter_days)
+        return None
+    print(f"building {output} from {len(inputs.logs)} log files and {len(inputs.products)} product files", flush=True)
+    with building(output) as staging:
+        run_pipeline(inputs, staging, options)
+        manifest = manifest_of(inputs, orjson.loads(read_bytes(_summary_path(staging))))
+        remove_tree(join(staging, "summary"))
+        protect_dead_letters(staging)
+        write_bytes(join(staging, FILE_NAME), manifest.to_bytes())
+    return manifest
+
+
+def run_pipeline(inputs: Inputs, staging: str, options: PipelineOptions) -> None:
+    """Errors: InputError when a log file is damaged."""
+    for split in SPLITS:
+        make_directory(join(staging, split))
+    make_directory(join(staging, "summary"))
+    make_directory(join(staging, "dead_letters"), PRIVATE)
+    try:
+        with beam.Pipeline(options=options) as pipeline:
+            declare(pipeline, inputs, staging)
+    except Exception as error:  # a runner wraps what a worker raised in a kind of its own
+        message = str(error)
+        if UNREADABLE not in message:
+            raise
+        first = next(line for line in message.splitlines() if UNREADABLE in line)
+        detail = first.split("UnreadableFileError:")[-1].split(" [while running")[0].strip()
+        raise InputError(f"{detail}; the file is damaged or was cut short: give it whole, or leave it out") from None
+
+
+def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str) -> None:
+    """The pipeline: log lines and product rows -> groups by request -> both views, statistics, dead letters."""
+    spec, options = inputs.spec, inputs.options
+    logged = pipeline | "Logs" >> job.ReadKeyed(inputs.logs, "log", job.KeyByRequest(), tuple[bytes, bytes])
+    rows = pipeline | "Products" >> job.ReadKeyed(inputs.products, "product", job.KeyByItem(), tuple[str, Product])
+    products = beam.pvalue.AsDict(rows.keyed | "ProductTable" >> beam.ptransform_fn(job.latest_products)())
+    built = (
+        logged.keyed
+        | "ByRequest" >> beam.GroupByKey()
+        | "BuildGroups"
+        >> beam.ParDo(job.BuildGroups(GroupBuilder(spec, options, inputs.seed)), products).with_outputs(
+            job.DEAD_LETTERS, job.TALLY, main="groups"
+        )
+    )
+    _write_views(built.groups, inputs, staging)
+    tallies = (logged[job.TALLY], rows[job.TALLY], built[job.TALLY]) | "Tallies" >> beam.Flatten()
+    _write_summary(pipeline, built.groups, tallies, spec, staging)
+    frequent = built.groups | "FrequentQueries" >> beam.ptransform_fn(job.frequent_queries)(options.min_distinct_users)
+    _write_lines(frequent, "WriteFrequent", join(staging, "train", "frequent_queries"))
+    if options.dead_letter_days:
+        letters = (logged[job.DEAD_LETTERS], rows[job.DEAD_LETTERS], built[job.DEAD_LETTERS]) | "Dead" >> beam.Flatten()
+        _write_lines(letters, "WriteDeadLetters", join(staging, "dead_letters", "dead_letters"), sharded=True)
+
+
+def _write_views(groups: Any, inputs: Inputs, staging: str) -> None:
+    tags = [job.view_tag(split, view) for split in SPLITS for view in job.VIEWS]
+    views = groups | "Encode" >> beam.ParDo(job.EncodeViews(inputs.spec)).with_outputs(*tags)
+    for split in SPLITS:
+        for view in job.VIEWS:
+            tag = job.view_tag(split, view)
+            views[tag] | f"Write_{tag}" >> beam.io.WriteToTFRecord(  # noqa: B018 - a transform applied is a transform run
+                join(staging, split, f"{view}_elwc"),
+                file_name_suffix=".tfrecord.gz",
+                num_shards=inputs.options.shards,
+                compression_type=CompressionTypes.GZIP,
+            )
+
+
+def _write_summary(pipeline: beam.Pipeline, groups: Any, tallies: Any, spec: FeatureSpec, staging: str) -> None:
+    splits = groups | "Splits" >> beam.ptransform_fn(job.split_tallies)(spec)
+    total = tallies | "Total" >> beam.CombineGlobally(job.SumTallies())
+    lines = (
+        pipeline
+        | "Once" >> beam.Create([None])
+        | "Summary"
+        >> beam.Map(
+            lambda _, splits, tally: job.summary(splits, tally, spec),
+            beam.pvalue.AsDict(splits),
+            beam.pvalue.AsSingleton(total),
+        )
+    )
+    _write_lines(lines, "WriteSummary", _summary_path(staging, ""), suffix="")
+
+
+def _write_lines(lines: Any, name: str, prefix: str, suffix: str = ".jsonl.gz", sharded: bool = False) -> None:
+    lines | name >> beam.io.WriteToText(  # noqa: B018
+        prefix,
+        file_name_suffix=suffix,
+        num_shards=0 if sharded else 1,
+        shard_name_template=None if sharded else "",
+        coder=beam.coders.BytesCoder(),
+        compression_type=CompressionTypes.GZIP if suffix.endswith(".gz") else CompressionTypes.UNCOMPRESSED,
+    )
+
+
+def _summary_path(staging: str, suffix: str = "") -> str:
+    return join(staging, "summary", f"summary.json{suffix}")
+
+
+def manifest_of(inputs: Inputs, found: dict[str, Any]) -> DatasetManifest:
+    """The dataset's manifest from what the pipeline found.
+
+    Errors: InputError when there is no query group; RuntimeError when the counts do not reconcile.
+    """
+    tally: Counter[str] = Counter(found["tally"])
+    events = {
+        kind: EventCounts(**{fate: tally[f"{fate}/{kind}"] for fate in EventCounts.model_fields})
+        for kind in (*EVENT_TYPES, UNKNOWN)
+    }
+    for kind, counts in events.items():
+        if not counts.reconciles:
+            raise RuntimeError(f"{kind} events do not reconcile: {counts!r}; this is a fault of the job, not of the logs")
+    refused = {name.removeprefix("refused/"): n for name, n in sorted(tally.items()) if name.startswith("refused/")}
+    splits = {split: SplitStatistics.model_validate(entry) for split, entry in found["splits"].items()}
+    refuse_empty(events, refused, sum(split.groups for split in splits.values()))
+    return DatasetManifest(
+        stage_key=inputs.key,
+        options={**inputs.options.model_dump(), "seed": inputs.seed, "logs": inputs.logs, "products": inputs.products},
+        features=inputs.spec.to_json(),
+        fingerprint=inputs.spec.fingerprint,
+        splits=splits,
+        events=events,
+        refused=refused,
+        warnings=tuple(found["warnings"]),
+    )
+
+
+def refuse_empty(events: dict[str, EventCounts], refused: dict[str, int], groups: int) -> None:
+    """Errors: InputError when the logs make no query group, saying why."""
+    if groups:
+        return
+    if not sum(counts.read for counts in events.values()):
+        raise InputError("the logs hold no event: expected one JSON event a line; see docs/logs.md")
+    why = ", ".join(f"{reason} {count}" for reason, count in refused.items()) or "no reason counted"
+    if not events["impression"].read:
+        raise InputError(f"the logs hold no impression, so no query group (refused: {why}); see docs/logs.md")
+    raise InputError(f"no impression in the logs makes a query group (refused: {why}); see docs/logs.md")
+
+
+def protect_dead_letters(directory: str) -> None:
+    """Makes dead letters readable by their owner alone; on an object store its access rules say who may read."""
+    if is_local(directory):
+        for path in Path(directory, "dead_letters").iterdir():
+            path.chmod(0o600)
+
+
+def expire_dead_letters(directory: str, days: int) -> None:
+    """Deletes a local dataset's dead letters that are older than `days`; object stores have lifecycle rules."""
+    if not is_local(directory):
+        return
+    for path in Path(directory, "dead_letters").glob("*"):
+        if time.time() - path.stat().st_mtime > days * 86_400:
+            path.unlink()
+            print(f"deleted {path}: older than dataset.dead_letter_days ({days})")
+
+
+def describe(manifest: DatasetManifest, output: str, seconds: float) -> str:
+    """The job's summary, for a person."""
+    lines = []
+    for kind, counts in manifest.events.items():
+        if counts.read:
+            fates = ", ".join(f"{name} {value}" for name, value in counts.model_dump().items() if value and name != "read")
+            lines.append(f"  {kind}: read {counts.read} = {fates}")
+    if manifest.refused:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in manifest.refused.items())
+        lines.append(f"  dead letters: {reasons}")
+    for split, counted in manifest.splits.items():
+        lines.append(
+            f"  {split}: {counted.groups} groups ({counted.groups_with_label} with a positive label), {counted.items} items"
+        )
+    lines += [f"  warning: {warning}" for warning in manifest.warnings]
+    items = sum(counted.items for counted in manifest.splits.values())
+    return "\n".join([*lines, f"wrote {output}: {items} query-item pairs in {seconds:.1f} s"])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m beam_jobs.build_elwc",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", required=True, help="the task file")
+    parser.add_argument("--input", required=True, nargs="+", help="paths or globs of event logs (JSON lines, plain or .gz)")
+    parser.add_argument("--products", nargs="+", default=[], help="paths or globs of product tables (JSON lines)")
+    parser.add_argument("--output", required=True, help="the dataset directory to write")
+    given, rest = parser.parse_known_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    job.PROGRESS.setLevel(logging.INFO)
+    started = time.monotonic()
+    options = pipeline_options(rest)
+    output = given.output.rstrip("/") or os.sep
+    manifest = build_dataset(read_inputs(given.config, given.input, given.products), output, options)
+    print(f"up to date: {output}" if manifest is None else describe(manifest, output, time.monotonic() - started))
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

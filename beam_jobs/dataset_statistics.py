@@ -1,0 +1,182 @@
+"""Statistics of one split: mergeable tallies of bounded size. Pure: no Beam."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_jobs.label_lookalikes import LabelSample
+from beam_jobs.query_groups import BuiltGroup
+from features.manifest import FeatureStatistics, SplitStatistics
+from features.spec import Feature, FeatureSpec
+from features.values import Value
+
+MOST_VALUES = 10_000  # categorical values that a manifest lists
+_VALUES_HELD = 100_000  # categorical values counted at a time; beyond it the rarest are forgotten
+_PENDING_GROUPS = 256  # groups folded at a time: numpy is slow on one group and fast on many
+
+
+class FeatureTally:
+    """One feature's running statistics."""
+
+    def __init__(self, feature: Feature) -> None:
+        self.feature = feature
+        self.count = 0
+        self.missing = 0
+        self.minimum = math.inf
+        self.maximum = -math.inf
+        self.mean = 0.0
+        self.squares = 0.0  # sum of squared deviations from the mean
+        self.numbers = 0
+        self.longest = 0
+        self.values: Counter[str] = Counter()
+
+    def add(self, column: Sequence[Value]) -> None:
+        """A column of this feature's values."""
+        self.count += len(column)
+        if not column:
+            return
+        if self.feature.is_numeric:
+            self._add_numbers(np.asarray(column, dtype=np.float64).reshape(-1))
+        elif self.feature.is_text:
+            self.longest = max(self.longest, max(map(len, column)))  # type: ignore[arg-type]
+        else:
+            self.values.update(column)  # type: ignore[arg-type]
+            self._forget_rare_values()
+
+    def _add_numbers(self, numbers: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        mean = float(numbers.mean())
+        self._merge_moments(numbers.size, mean, float(np.square(numbers - mean).sum()))
+        self.minimum = min(self.minimum, float(numbers.min()))
+        self.maximum = max(self.maximum, float(numbers.max()))
+
+    def _merge_moments(self, numbers: int, mean: float, squares: float) -> None:
+        # Chan, Golub and LeVeque 1979: no cancellation, whatever the order of merging
+        total = self.numbers + numbers
+        if not total:
+            return
+        difference = mean - self.mean
+        self.squares += squares + difference * difference * self.numbers * numbers / total
+        self.mean += difference * numbers / total
+        self.numbers = total
+
+    def _forget_rare_values(self) -> None:
+        if len(self.values) > _VALUES_HELD:
+            self.values = Counter(dict(self.values.most_common(_VALUES_HELD // 2)))
+
+    def merge(self, other: "FeatureTally") -> None:
+        self.count += other.count
+        self.missing += other.missing
+        self._merge_moments(other.numbers, other.mean, other.squares)
+        self.minimum = min(self.minimum, other.minimum)
+        self.maximum = max(self.maximum, other.maximum)
+        self.longest = max(self.longest, other.longest)
+        self.values.update(other.values)
+        self._forget_rare_values()
+
+    def to_statistics(self) -> FeatureStatistics:
+        numbers: dict[str, Any] = {}
+        if self.numbers:
+            deviation = math.sqrt(self.squares / self.numbers)
+            numbers = {"minimum": self.minimum, "maximum": self.maximum, "mean": self.mean, "deviation": deviation}
+        listed = sorted(self.values.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_VALUES]
+        return FeatureStatistics(
+            count=self.count,
+            missing=self.missing,
+            longest=self.longest if self.feature.is_text else None,
+            values=dict(listed) if self.feature.type == "categorical" else None,
+            **numbers,
+        )
+
+
+class SplitTally:
+    """One split's running statistics.
+
+    add() and merge() change the tally; they fold groups in batches, so call `settle` before reading.
+    """
+
+    def __init__(self, spec: FeatureSpec) -> None:
+        self.spec = spec
+        self.groups = 0
+        self.groups_with_label = 0
+        self.items = 0
+        self.features = {feature.name: FeatureTally(feature) for feature in spec}
+        self.stamped_later: Counter[str] = Counter()
+        self.positions_have_gaps = 0
+        self.items_capped = 0
+        self.sample = LabelSample(spec)
+        self._pending: list[BuiltGroup] = []
+
+    def add(self, built: BuiltGroup) -> None:
+        self._pending.append(built)
+        if len(self._pending) >= _PENDING_GROUPS:
+            self.settle()
+
+    def settle(self) -> "SplitTally":
+        """Folds the groups that wait. Returns itself."""
+        pending, self._pending = self._pending, []
+        if pending:
+            self._fold(pending)
+        return self
+
+    def _fold(self, pending: Sequence[BuiltGroup]) -> None:
+        label = self.spec.label.name
+        items = [item for built in pending for item in built.group.items]
+        self.groups += len(pending)
+        self.items += len(items)
+        self.groups_with_label += sum(any(item[label] for item in built.group.items) for built in pending)
+        self.positions_have_gaps += sum(built.positions_have_gaps for built in pending)
+        self.items_capped += sum(built.items_capped for built in pending)
+        for name, tally in self.features.items():
+            if tally.feature.level == "item":
+                tally.add([item[name] for item in items])
+            else:
+                tally.add([built.group.context[name] for built in pending])
+        for built in pending:
+            for name, missing in built.defaulted.items():
+                self.features[name].missing += missing
+            if built.stamped_later:
+                self.stamped_later.update(built.stamped_later)
+            self.sample.add(built)
+
+    def merge(self, other: "SplitTally") -> None:
+        other.settle()
+        self.groups += other.groups
+        self.groups_with_label += other.groups_with_label
+        self.items += other.items
+        self.stamped_later.update(other.stamped_later)
+        self.positions_have_gaps += other.positions_have_gaps
+        self.items_capped += other.items_capped
+        for name, tally in self.features.items():
+            tally.merge(other.features[name])
+        self.sample.merge(other.sample)
+
+    def to_statistics(self) -> SplitStatistics:
+        self.settle()
+        features = {name: tally.to_statistics() for name, tally in self.features.items()}
+        return SplitStatistics(
+            groups=self.groups, groups_with_label=self.groups_with_label, items=self.items, features=features
+        )
+
+    def warnings(self, split: str) -> Iterable[str]:
+        """What a person should look at, a sentence each."""
+        self.settle()
+        if not self.groups:
+            yield f"split {split} has no query group: too few distinct queries, or its share in dataset.splits is 0"
+        for name, items in sorted(self.stamped_later.items()):
+            if self.spec[name].role == "regular":
+                yield (
+                    f"regular feature {name!r} of {items} items in {split} comes from product rows stamped after the "
+                    "impression: it may tell what happened later. Log it with the impression"
+                )
+        if self.positions_have_gaps:
+            yield (
+                f"{self.positions_have_gaps} of {self.groups} groups in {split} have positions other than 0, 1, 2, ...: "
+                "gaps, repeats, or another base than 0"
+            )
+        if self.items_capped:
+            yield f"{self.items_capped} items in {split} lay beyond dataset.max_items and were left out"
+        if split == "train":
+            yield from self.sample.warnings()

@@ -1,0 +1,144 @@
+"""Names can lie: regular features that nearly equal the label are flagged, from a sample of bounded size.
+
+A feature called `relevance_hint` may be a purchase flag in disguise. Every regular feature is compared with the
+label: area under the ROC curve, and correlation. A context feature is compared with "the group has a positive label".
+Text and categorical values are turned into numbers by the label's rate on one half of the sample, and judged on the other.
+"""
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_jobs.query_groups import BuiltGroup
+from features.spec import Feature, FeatureSpec, Level
+from features.values import Value
+
+SAMPLED = 2000  # of each class (label positive or not) and level
+FEWEST = 10  # of each class: below it nothing is said
+HIGHEST_AUC = 0.95
+HIGHEST_CORRELATION = 0.9
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class LowestKeys:
+    """Of all entries seen, the ones with the lowest keys: a uniform sample, whatever the order of adding and merging."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.seen = 0
+        self.entries: list[tuple[int, dict[str, Value]]] = []
+        self._limit = 2**64
+
+    def add(self, key: int, values: dict[str, Value]) -> None:
+        self.seen += 1
+        if key < self._limit:
+            self.entries.append((key, values))
+            if len(self.entries) >= 2 * self.size:
+                self._shrink()
+
+    def merge(self, other: "LowestKeys") -> None:
+        self.seen += other.seen
+        self.entries += other.entries
+        self._shrink()
+
+    def _shrink(self) -> None:
+        self.entries = sorted(self.entries, key=lambda entry: entry[0])[: self.size]
+        if len(self.entries) == self.size:
+            self._limit = self.entries[-1][0]
+
+    def values(self) -> list[dict[str, Value]]:
+        """The sampled entries, in the order of their keys."""
+        self._shrink()
+        return [values for _, values in self.entries]
+
+
+class LabelSample:
+    """Samples of items and of groups, by whether their label is positive."""
+
+    def __init__(self, spec: FeatureSpec) -> None:
+        self._label = spec.label.name
+        self._features = spec.regular
+        # the two halves of a sample come from even and odd places, so the sample is what it is in any run
+        self._items = {True: LowestKeys(SAMPLED), False: LowestKeys(SAMPLED)}
+        self._groups = {True: LowestKeys(SAMPLED), False: LowestKeys(SAMPLED)}
+
+    def add(self, built: BuiltGroup) -> None:
+        any_positive = False
+        for key, item in zip(built.order_keys, built.group.items, strict=True):
+            positive = bool(item[self._label])
+            any_positive |= positive
+            self._items[positive].add(key, item)
+        self._groups[any_positive].add(built.group_key, built.group.context)
+
+    def merge(self, other: "LabelSample") -> None:
+        for positive in (True, False):
+            self._items[positive].merge(other._items[positive])
+            self._groups[positive].merge(other._groups[positive])
+
+    def warnings(self) -> Iterator[str]:
+        """One sentence for each regular feature that nearly equals the label on the training split."""
+        for feature in self._features:
+            column = self._column(feature, feature.level)
+            if column is None:
+                continue
+            for values, positive, weights in column:
+                auc, correlation = area_under_curve(values, positive), weighted_correlation(values, positive, weights)
+                if not (1 - HIGHEST_AUC < auc < HIGHEST_AUC and abs(correlation) <= HIGHEST_CORRELATION):
+                    what = f"the label {self._label!r}" if feature.level == "item" else f"a group having a {self._label!r}"
+                    yield (
+                        f"regular feature {feature.name!r} nearly equals {what} (AUC {auc:.3f}, correlation "
+                        f"{correlation:.3f}): if it is known only afterwards, make its role privileged"
+                    )
+                    break
+
+    def _column(self, feature: Feature, level: Level) -> list[tuple[Array, Array, Array]] | None:
+        sample = self._items if level == "item" else self._groups
+        positives, negatives = sample[True].values(), sample[False].values()
+        if min(len(positives), len(negatives)) < FEWEST:
+            return None
+        raw = [entry[feature.name] for entry in (*positives, *negatives)]
+        positive = np.repeat([1.0, 0.0], [len(positives), len(negatives)])
+        weight = [sample[True].seen / len(positives), sample[False].seen / len(negatives)]
+        weights = np.repeat(weight, [len(positives), len(negatives)])
+        if not feature.is_numeric:
+            rates, judged = label_rates(raw, positive)
+            return [(rates, positive[judged], weights[judged])]
+        numbers = np.asarray(raw, dtype=np.float64).reshape(len(raw), -1)
+        return [(numbers[:, place], positive, weights) for place in range(numbers.shape[1])]
+
+
+def label_rates(values: Sequence[Value], positive: Array) -> tuple[Array, Array]:
+    """Each odd-placed value's label rate among the even-placed ones (one half where it does not occur there).
+
+    Returns the rates and the places that they belong to.
+    """
+    counts: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    hashes = [zlib.crc32(str(value).encode()) for value in values]
+    for place in range(0, len(values), 2):
+        counts[hashes[place]][0] += positive[place]
+        counts[hashes[place]][1] += 1
+    judged = np.arange(1, len(values), 2)
+    rates = [counts[hashes[place]][0] / counts[hashes[place]][1] if hashes[place] in counts else 0.5 for place in judged]
+    return np.asarray(rates), judged
+
+
+def area_under_curve(values: Array, positive: Array) -> float:
+    """The share of (positive, other) pairs that `values` ranks rightly, ties counting one half."""
+    ordered = np.sort(values[positive == 0])
+    others = values[positive == 1]
+    below = np.searchsorted(ordered, others, side="left")
+    not_above = np.searchsorted(ordered, others, side="right")
+    return float((below + not_above).sum() / (2 * len(ordered) * len(others)))
+
+
+def weighted_correlation(values: Array, positive: Array, weights: Array) -> float:
+    """Pearson's correlation of values and label, each entry weighing what it stands for; 0 when one is constant."""
+    share = weights / weights.sum()
+    centred = values - (share * values).sum()
+    label = positive - (share * positive).sum()
+    spread = float(np.sqrt((share * centred**2).sum() * (share * label**2).sum()))
+    return float((share * centred * label).sum() / spread) if spread > 0 else 0.0

@@ -1,0 +1,43 @@
+"""Beam's own options, from the rest of a command line: any runner, in-process by default."""
+
+import logging
+from collections.abc import Sequence
+
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+from features.errors import InputError
+
+# By its full class path: a shorter name lets Beam look for, and download, another runner first.
+IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+
+
+def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
+    """The options of a pipeline.
+
+    Errors: InputError naming an option that neither the command nor Beam knows.
+    """
+    quieten_beam()
+    for argument in arguments:
+        if not argument.startswith("--") and argument == arguments[0]:
+            raise InputError(f"unexpected argument {argument!r}: expected options such as --runner; see --help")
+    try:
+        options = PipelineOptions(list(arguments))
+        known = options.get_all_options()
+        unknown = sorted(set(options.get_all_options(retain_unknown_options=True)) - set(known))
+    except SystemExit:  # argparse, which has printed why
+        raise InputError("a pipeline option has a value that Beam does not take (above); correct it") from None
+    if unknown:
+        raise InputError(f"unknown option --{unknown[0]}: neither this command nor Apache Beam has it; see --help")
+    if options.view_as(StandardOptions).runner is None:
+        options.view_as(StandardOptions).runner = IN_PROCESS_RUNNER
+    return options
+
+
+def runs_in_process(options: PipelineOptions) -> bool:
+    return str(options.view_as(StandardOptions).runner) == IN_PROCESS_RUNNER
+
+
+def quieten_beam() -> None:
+    """Beam's chatter to warnings and above: the commands print their own progress."""
+    for name in ("apache_beam", "root"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,0 +1,55 @@
+"""The product table: item features by item id, for logs whose impressions carry only ids. Pure: no Beam.
+
+A row is a JSON object with `item_id`, any features by name and, optionally, `timestamp_ms`: when it was written.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from beam_jobs.logs import MAX_LINE_BYTES, is_identifier, read_timestamp
+
+# The joined table is a side input: every worker holds it in memory, about 1 kB a row.
+LARGEST_TABLE = 5_000_000  # rows
+
+
+class Product(NamedTuple):
+    """One row. timestamp_ms: 0 where the row has none."""
+
+    item_id: str
+    timestamp_ms: int
+    features: dict[str, Any]
+
+
+class MalformedProduct(NamedTuple):
+    reason: str
+    detail: str
+
+
+Products = Mapping[str, Product]
+
+
+def read_product(line: bytes) -> Product | MalformedProduct:
+    """One line of a product table."""
+    if len(line) >= MAX_LINE_BYTES:
+        return MalformedProduct("product_too_long", f"expected less than {MAX_LINE_BYTES} bytes")
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return MalformedProduct("product_not_json", str(error))
+    if not isinstance(row, dict):
+        return MalformedProduct("product_not_an_object", f"is {type(row).__name__}, expected a JSON object")
+    item_id = row.pop("item_id", None)
+    if not is_identifier(item_id):
+        return MalformedProduct("product_item_id_missing", f"item_id is {item_id!r:.60}, expected text")
+    stamp = row.pop("timestamp_ms", None)
+    timestamp_ms = 0 if stamp is None else read_timestamp(stamp)
+    if timestamp_ms is None:
+        return MalformedProduct("product_timestamp_invalid", f"timestamp_ms is {stamp!r:.60}, expected milliseconds")
+    return Product(str(item_id), timestamp_ms, row)
+
+
+def latest(rows: Iterable[Product]) -> Product:
+    """Of one item's rows the one that counts: the latest; among equals, whatever the order of reading, the same."""
+    return max(rows, key=lambda row: (row.timestamp_ms, orjson.dumps(row.features, option=orjson.OPT_SORT_KEYS)))

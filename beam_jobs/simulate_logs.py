@@ -1,0 +1,234 @@
+"""Simulates a shop's search logs: events, a product table and, apart, the true relevance that only evaluation reads.
+
+python -m beam_jobs.simulate_logs --config configs/product_search.yaml --output build/demo/logs
+"""
+
+import argparse
+import gzip
+import hashlib
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from beam_jobs.catalogue_shop import CatalogueShop
+from beam_jobs.judged_pairs import JudgedPairsShop
+from beam_jobs.shop import Ints, Shop
+from beam_jobs.simulated_log import COMPRESSION, Funnel, Shard, Simulation, SimulatorConfig
+from features.errors import InputError, exit_code_of
+from features.manifest import FILE_NAME, Manifest, stage_key
+from features.task import load_task, parse_section
+
+VERSION = 1  # raised when the same config gives other logs
+
+
+def main() -> None:
+    args = _arguments()
+    config = parse_section(load_task(args.config), "simulator", SimulatorConfig)
+    workers = args.workers if args.workers is not None else os.cpu_count() or 1
+    if workers < 1:
+        raise InputError(f"--workers is {workers}, expected 1 or more processes")
+    simulate_logs(config, args.output, args.judged_pairs, workers)
+
+
+def simulate_logs(config: SimulatorConfig, output: str, judged_pairs: str | None, workers: int) -> None:
+    """Writes the log directory, unless it is there already, made from the same inputs.
+
+    workers: processes; the output does not depend on them.
+    Errors: InputError.
+    """
+    # imported here because the spawned workers import this module, and Beam takes seconds that they need not spend
+    from beam_jobs import storage
+
+    key = stage_key(
+        stage="simulate_logs",
+        version=VERSION,
+        simulator=config.model_dump(mode="json"),
+        judged_pairs=_sha256(_checked(judged_pairs, config)),
+    )
+    storage.refuse_foreign(output)
+    existing = storage.existing_manifest(output, LogsManifest)
+    if existing and existing.stage_key == key:
+        print(f"up to date: {output}")
+        return
+    began = time.monotonic()
+    print(f"simulating {config.requests:,} search requests (source: {config.source}; all behaviour is simulated)")
+    simulation = Simulation(config, make_shop(config, judged_pairs))
+    print(f"  {len(simulation.shop.products):,} products, {len(simulation.shop.queries):,} distinct queries")
+    with storage.building(output) as staging:
+        funnel, faults, lines, pairs = Funnel(), Counter[str](), 0, []
+        for shard in _made_shards(simulation, workers):
+            name = f"events-{shard.index:05d}-of-{simulation.shards:05d}.jsonl.gz"
+            storage.write_bytes(storage.join(staging, name), shard.content)
+            funnel.add(shard.funnel)
+            faults.update(shard.faults)
+            lines += shard.lines
+            pairs.append(shard.pairs)
+            if shard.index % 4 == 3 or shard.index == simulation.shards - 1:
+                done, seconds = funnel.events["impression"], time.monotonic() - began
+                print(f"  {done:,} of {config.requests:,} requests, {seconds:.1f} s", flush=True)
+        shown = np.unique(np.concatenate(pairs))
+        storage.write_bytes(storage.join(staging, "products.jsonl.gz"), product_table(simulation.shop))
+        storage.write_bytes(storage.join(staging, "relevance.tsv.gz"), relevance_table(simulation, shown))
+        summary = summary_of(funnel, faults, lines, len(shown), simulation)
+        options = {"simulator": config.model_dump(mode="json"), "summary": summary}
+        manifest = LogsManifest(stage_key=key, options=options)
+        storage.write_bytes(storage.join(staging, FILE_NAME), manifest.to_bytes())
+    print(_report(summary))
+    seconds = time.monotonic() - began
+    print(f"wrote {output}: {simulation.shards} event files, products, true relevance, in {seconds:.1f} s")
+
+
+class LogsManifest(Manifest):
+    """What a directory of simulated logs says of itself; options: simulator (the config) and summary (the counts)."""
+
+    kind: str = "logs"
+
+
+def make_shop(config: SimulatorConfig, judged_pairs: str | None) -> Shop:
+    """The source of relevance that the config names. Errors: InputError."""
+    path = _checked(judged_pairs, config)
+    if path is not None:
+        return JudgedPairsShop(path, config.utility)
+    return CatalogueShop(config.catalogue, config.utility, config.seed)
+
+
+def product_table(shop: Shop) -> bytes:
+    """products.jsonl.gz: one product a line."""
+    return _packed(b"".join(orjson.dumps(product.to_json()) + b"\n" for product in shop.products))
+
+
+def relevance_table(simulation: Simulation, pairs: Ints) -> bytes:
+    """relevance.tsv.gz: query, item_id, relevance (0..3) of the pairs that were shown."""
+    rows = ("\t".join(map(str, simulation.pair(key))) for key in pairs.tolist())
+    return _packed("\n".join(["query\titem_id\trelevance", *rows, ""]).encode())
+
+
+def summary_of(funnel: Funnel, faults: Counter[str], lines: int, pairs: int, simulation: Simulation) -> dict[str, Any]:
+    """The counts that the manifest keeps: as truly happened, then what the faults added."""
+    return {
+        "products": len(simulation.shop.products),
+        "queries": len(simulation.shop.queries),
+        "lines": lines,
+        "pairs_with_relevance": pairs,
+        "events": dict(funnel.events),
+        "requests_with": dict(funnel.requests_with),
+        "shown_at_position": [funnel.shown_at[position] for position in sorted(funnel.shown_at)],
+        "clicked_at_position": [funnel.clicked_at[position] for position in sorted(funnel.shown_at)],
+        "shown_of_grade": [funnel.shown_of_grade[grade] for grade in sorted(funnel.shown_of_grade)],
+        "purchased_of_grade": [funnel.purchased_of_grade[grade] for grade in sorted(funnel.shown_of_grade)],
+        "faults": dict(sorted(faults.items())),
+    }
+
+
+def _report(summary: dict[str, Any]) -> str:
+    events, requests_with = summary["events"], summary["requests_with"]
+    requests = events["impression"]
+    rates = [
+        f"{shown and 100 * clicked / shown:.1f}"
+        for shown, clicked in zip(summary["shown_at_position"], summary["clicked_at_position"], strict=True)
+    ]
+    shown, bought = summary["shown_of_grade"], summary["purchased_of_grade"]
+    faults = [f"{name} {count}" for name, count in summary["faults"].items() if ":" not in name]
+    rows = [
+        f"  requests {requests:,}; with a click {requests_with['click'] / requests:.1%}, "
+        f"an add-to-cart {requests_with['add_to_cart'] / requests:.1%}, "
+        f"a purchase {requests_with['purchase'] / requests:.1%}",
+        f"  clicks {events['click']:,}, adds to cart {events['add_to_cart']:,}, purchases {events['purchase']:,}",
+        f"  click rate by position (%): {' '.join(rates)}",
+        f"  items shown by true grade 0 1 2 3 (%): {_percentages(shown)}; purchased: {_percentages(bought)}",
+        f"  lines {summary['lines']:,}; injected faults: {', '.join(faults) or 'none'}",
+    ]
+    return "\n".join(rows)
+
+
+def _percentages(counts: list[int]) -> str:
+    total = sum(counts) or 1
+    return " ".join(f"{100 * count / total:.1f}" for count in counts)
+
+
+def _packed(content: bytes) -> bytes:
+    return gzip.compress(content, compresslevel=COMPRESSION, mtime=0)
+
+
+def _checked(judged_pairs: str | None, config: SimulatorConfig) -> str | None:
+    if config.source == "judged_pairs" and judged_pairs is None:
+        raise InputError(
+            "simulator.source is judged_pairs, but --judged-pairs is not given: give the path of a TSV of judged pairs"
+        )
+    if config.source != "judged_pairs" and judged_pairs is not None:
+        raise InputError(
+            f"--judged-pairs {judged_pairs} is given, but simulator.source is {config.source!r}: "
+            "leave it out, or use a task file whose source is judged_pairs, such as configs/esci.yaml"
+        )
+    return judged_pairs
+
+
+def _sha256(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(
+            f"cannot read judged pairs {path}: {error.strerror}; give --judged-pairs an existing TSV"
+        ) from None
+
+
+def _made_shards(simulation: Simulation, workers: int) -> Iterator[Shard]:
+    """All shards, in order."""
+    workers = min(workers, simulation.shards)
+    if workers == 1:
+        yield from map(simulation.shard, range(simulation.shards))
+        return
+    with _pool(simulation, workers) as pool:
+        yield from pool.imap(_shard_in_worker, range(simulation.shards))
+
+
+@contextmanager
+def _pool(simulation: Simulation, workers: int) -> Iterator[Any]:
+    context = multiprocessing.get_context("spawn")  # a forked child would inherit whatever threads the caller has
+    with context.Pool(workers, initializer=_take, initargs=(simulation,)) as pool:
+        yield pool
+
+
+_simulations: list[Simulation] = []  # in a worker process: the one that it makes shards of
+
+
+def _take(simulation: Simulation) -> None:
+    _simulations[:] = [simulation]
+
+
+def _shard_in_worker(index: int) -> Shard:
+    return _simulations[0].shard(index)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m beam_jobs.simulate_logs",
+        description="Simulates a shop's search logs (see docs/simulator.md). All behaviour in them is simulated.",
+        epilog="example:\n"
+        "  python -m beam_jobs.simulate_logs --config configs/product_search.yaml --output build/demo/logs",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", required=True, help="task file; its section `simulator` is read")
+    parser.add_argument(
+        "--output", required=True, help="directory to write: events, products, relevance, manifest.json"
+    )
+    parser.add_argument("--judged-pairs", help="TSV of judged query-title pairs, for the source judged_pairs")
+    parser.add_argument(
+        "--workers", type=int, help="processes (default: one a core); the output does not depend on them"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

@@ -1,0 +1,221 @@
+"""From a shop and a behaviour model to log lines: shard by shard, the same bytes in whatever process."""
+
+import gzip
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Literal
+
+import numpy as np
+import orjson
+from pydantic import Field
+
+from beam_jobs.behaviour import Behaviour, BehaviourConfig, simulate
+from beam_jobs.catalogue_shop import CatalogueConfig
+from beam_jobs.log_faults import DAY_MS, FaultsConfig, LogLine, inject_faults
+from beam_jobs.shop import NO_ITEM, Floats, Ints, Shop, TokenOverlap, UtilityConfig
+from features.task import Section
+
+COMPRESSION = 5  # gzip level
+ROWS_AT_ONCE = 4096  # requests simulated in one block of arrays: bounds memory
+BUSIEST_HOUR = 20  # of the day, UTC
+GRADES = 4
+
+
+class SimulatorConfig(Section):
+    """The task file's `simulator:`; docs/simulator.md explains each parameter and gives the formulas."""
+
+    source: Literal["catalogue", "judged_pairs"] = "catalogue"  # of products, queries and relevance
+    seed: int = Field(
+        default=7, ge=0
+    )  # of everything simulated; apart from the task's seed, so that training may vary it
+    requests: int = Field(default=50000, ge=1, le=100_000_000)  # search requests
+    shards: int = Field(default=16, ge=1, le=99999)  # event files; the output depends on it, not on the workers
+    items_per_request: int = Field(default=16, ge=2, le=1000)  # items shown, fewer where a query has fewer candidates
+    query_exponent: float = Field(default=0.6, ge=0, le=3)  # Zipf exponent of the queries' popularity
+    users: int = Field(default=20000, ge=1)  # distinct users, at most
+    user_exponent: float = Field(default=0.4, ge=0, le=3)  # Zipf exponent of the users' activity
+    start: date = date(2025, 3, 3)  # first day of the log, UTC
+    days: float = Field(default=14.0, gt=0, le=3650)  # days of requests; purchases may follow later
+    daily_swing: float = Field(default=0.6, ge=0, lt=1)  # share by which the busiest hour exceeds the mean rate
+    features_in: Literal["product_table", "impression"] = "product_table"  # where titles and other item features stand
+    utility: UtilityConfig = UtilityConfig()
+    catalogue: CatalogueConfig = CatalogueConfig()  # read when the source is the catalogue
+    behaviour: BehaviourConfig = BehaviourConfig()
+    faults: FaultsConfig = FaultsConfig()
+
+
+@dataclass
+class Funnel:
+    """Counts of what truly happened, before faults.
+
+    events: impression, click, add_to_cart, purchase. requests_with: a click, an add_to_cart, a purchase.
+    """
+
+    events: Counter[str] = field(default_factory=Counter)
+    requests_with: Counter[str] = field(default_factory=Counter)
+    shown_at: Counter[int] = field(default_factory=Counter)  # position -> items
+    clicked_at: Counter[int] = field(default_factory=Counter)
+    shown_of_grade: Counter[int] = field(default_factory=Counter)  # true grade -> items
+    purchased_of_grade: Counter[int] = field(default_factory=Counter)
+
+    def add(self, other: "Funnel") -> None:
+        self.events.update(other.events)
+        self.requests_with.update(other.requests_with)
+        self.shown_at.update(other.shown_at)
+        self.clicked_at.update(other.clicked_at)
+        self.shown_of_grade.update(other.shown_of_grade)
+        self.purchased_of_grade.update(other.purchased_of_grade)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One event file and what it holds.
+
+    content: the gzip file. pairs: sorted, distinct (query * products + item) * 4 + grade of the pairs shown.
+    """
+
+    index: int
+    content: bytes
+    pairs: Ints
+    funnel: Funnel
+    faults: Counter[str]
+    lines: int
+
+
+class Simulation:
+    """All that is drawn once; `shard(i)` depends on nothing else but i."""
+
+    def __init__(self, config: SimulatorConfig, shop: Shop) -> None:
+        self.config = config
+        self.shop = shop
+        self.shards = min(config.shards, config.requests)
+        self._overlap = TokenOverlap(shop.queries, [product.title for product in shop.products])
+        self._query_chances = _zipf(len(shop.queries), config.query_exponent)
+        self._user_chances = _zipf(config.users, config.user_exponent)
+        self._queries = [orjson.dumps(query) for query in shop.queries]
+        self._item_ids = [orjson.dumps(product.item_id) for product in shop.products]
+        self._item_tails = [self._item_tail(index) for index in range(len(shop.products))]
+
+    def _item_tail(self, index: int) -> bytes:
+        if self.config.features_in == "product_table":
+            return b"}"
+        features = self.shop.products[index].to_json()
+        features.pop("item_id")
+        return b',"features":%b}' % orjson.dumps(features)
+
+    def shard(self, index: int) -> Shard:
+        """Event file `index` of `self.shards`: an equal part of the requests, a slice of the time."""
+        total = self.config.requests
+        first, last = index * total // self.shards, (index + 1) * total // self.shards
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(self.config.seed, spawn_key=(index,))))
+        lines: list[LogLine] = []
+        pairs: list[Ints] = []
+        funnel = Funnel()
+        for start in range(first, last, ROWS_AT_ONCE):
+            requests = np.arange(start, min(start + ROWS_AT_ONCE, last))
+            queries = np.searchsorted(self._query_chances, rng.random(len(requests)), side="right")
+            users = np.searchsorted(self._user_chances, rng.random(len(requests)), side="right")
+            stamps = self._timestamps(requests, rng)
+            candidates = self.shop.candidates(queries, self.config.items_per_request, rng)
+            overlap = self._overlap.share(queries, candidates.items)
+            behaviour = simulate(candidates, overlap, self.config.behaviour, rng)
+            lines.extend(self._lines(requests, queries, users, stamps, behaviour))
+            pairs.append(self._shown_pairs(queries, behaviour))
+            funnel.add(funnel_of(behaviour))
+        written, faults = inject_faults(lines, self.config.faults, f"f{index}", rng)
+        written.sort(key=lambda line: line[0])
+        content = b"".join(line + b"\n" for _, line in written)
+        packed = gzip.compress(content, compresslevel=COMPRESSION, mtime=0)
+        return Shard(index, packed, np.unique(np.concatenate(pairs)), funnel, faults, len(written))
+
+    def _timestamps(self, requests: Ints, rng: np.random.Generator) -> Ints:
+        """Milliseconds since 1970, rising with the request's index."""
+        chances = np.sort(rng.random(len(requests)))
+        low, high = requests[0] / self.config.requests, (requests[-1] + 1) / self.config.requests
+        days = _at_share_of_traffic(low + (high - low) * chances, self.config.days, self.config.daily_swing)
+        start = datetime.combine(self.config.start, datetime.min.time(), tzinfo=UTC).timestamp() * 1000
+        return (start + days * DAY_MS).astype(np.int64)
+
+    def _lines(
+        self, requests: Ints, queries: Ints, users: Ints, stamps: Ints, behaviour: Behaviour
+    ) -> Iterator[LogLine]:
+        wide_request, wide_user = len(str(self.config.requests - 1)), len(str(self.config.users - 1))
+        happened = _events_by_row(behaviour)
+        shown = behaviour.items.tolist()
+        for row, (request, query, user, stamp) in enumerate(
+            zip(requests.tolist(), queries.tolist(), users.tolist(), stamps.tolist(), strict=True)
+        ):
+            name = b"r%0*d" % (wide_request, request)
+            who = b',"request_id":"%b","user_id":"u%0*d","' % (name, wide_user, user)
+            items = b",".join(
+                b'{"item_id":%b,"position":%d%b' % (self._item_ids[item], position, self._item_tails[item])
+                for position, item in enumerate(shown[row])
+                if item != NO_ITEM
+            )
+            body = b'%bimpression":{"query":%b,"items":[%b]}}' % (who, self._queries[query], items)
+            yield LogLine(stamp, "impression", b'{"event_id":"%b.0","timestamp_ms":' % name, body)
+            for number, (kind, position, delay) in enumerate(happened.get(row, ()), start=1):
+                item_id = self._item_ids[shown[row][position]]
+                head = b'{"event_id":"%b.%d","timestamp_ms":' % (name, number)
+                tail = b'%b%b":{"item_id":%b}}' % (who, kind.encode(), item_id)
+                yield LogLine(stamp + delay, kind, head, tail, item_id)
+
+    def _shown_pairs(self, queries: Ints, behaviour: Behaviour) -> Ints:
+        keys = (queries[:, None] * len(self.shop.products) + behaviour.items) * GRADES + behaviour.grades
+        pairs: Ints = np.unique(keys[behaviour.items != NO_ITEM])
+        return pairs
+
+    def pair(self, key: int) -> tuple[str, str, int]:
+        """Query, item id and grade of a key in `Shard.pairs`."""
+        query, item = divmod(key // GRADES, len(self.shop.products))
+        return self.shop.queries[query], self.shop.products[item].item_id, key % GRADES
+
+
+def _events_by_row(behaviour: Behaviour) -> dict[int, list[tuple[str, int, int]]]:
+    """Row -> (kind, position, milliseconds after the impression) of its interactions."""
+    happened: dict[int, list[tuple[str, int, int]]] = {}
+    for kind, events, delays in (
+        ("click", behaviour.click, behaviour.click_ms),
+        ("add_to_cart", behaviour.add_to_cart, behaviour.add_ms),
+        ("purchase", behaviour.purchase, behaviour.purchase_ms),
+    ):
+        rows, positions = np.nonzero(events)
+        for row, position, delay in zip(rows.tolist(), positions.tolist(), delays[events].tolist(), strict=True):
+            happened.setdefault(row, []).append((kind, position, delay))
+    return happened
+
+
+def funnel_of(behaviour: Behaviour) -> Funnel:
+    """Counts of one block of requests."""
+    shown = behaviour.items != NO_ITEM
+    happened = {"click": behaviour.click, "add_to_cart": behaviour.add_to_cart, "purchase": behaviour.purchase}
+    return Funnel(
+        events=Counter({"impression": len(shown)} | {kind: int(events.sum()) for kind, events in happened.items()}),
+        requests_with=Counter({kind: int(events.any(axis=1).sum()) for kind, events in happened.items()}),
+        shown_at=_counted(shown.sum(axis=0)),
+        clicked_at=_counted(behaviour.click.sum(axis=0)),
+        shown_of_grade=_counted(np.bincount(behaviour.grades[shown], minlength=GRADES)),
+        purchased_of_grade=_counted(np.bincount(behaviour.grades[behaviour.purchase], minlength=GRADES)),
+    )
+
+
+def _counted(counts: Ints) -> Counter[int]:
+    return Counter(dict(enumerate(counts.tolist())))
+
+
+def _zipf(count: int, exponent: float) -> Floats:
+    """[count]: cumulative probabilities of ranks 1.. by popularity 1 / rank ** exponent; the last is 1."""
+    cumulative = np.cumsum(np.arange(1, count + 1) ** -exponent)
+    chances: Floats = cumulative / cumulative[-1]
+    return chances
+
+
+def _at_share_of_traffic(share: Floats, days: float, swing: float) -> Floats:
+    """When, in days, a share of all traffic has passed, at a rate of 1 + swing * cos(2 pi (hour - busiest) / 24)."""
+    grid = np.linspace(0, days, max(int(np.ceil(days * 96)), 2))  # quarters of an hour
+    phase = BUSIEST_HOUR / 24
+    passed = grid + swing / (2 * np.pi) * (np.sin(2 * np.pi * (grid - phase)) + np.sin(2 * np.pi * phase))
+    times: Floats = np.interp(share * passed[-1], passed, grid)
+    return times

@@ -1,0 +1,167 @@
+"""Directories that appear whole or not at all, on local disks and object stores, through Beam's filesystems.
+
+A directory is complete when its manifest.json is there. A job writes into a hidden sibling and publishes it:
+
+- locally by renaming, so that the former directory stays until the new one is whole;
+- on an object store, which renames no directory, by deleting the old manifest, moving file by file, the manifest last.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata
+from apache_beam.io.filesystems import FileSystems
+
+from features.errors import InputError
+from features.manifest import FILE_NAME, ManifestT, parse_manifest
+
+
+def is_local(path: str) -> bool:
+    return "://" not in path
+
+
+def join(path: str, *names: str) -> str:
+    return FileSystems.join(path, *names) if names else path
+
+
+def read_bytes(path: str) -> bytes:
+    """Errors: OSError (Beam raises its own kinds of it)."""
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        return bytes(file.read())
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        file.write(content)
+
+
+def match_files(patterns: Sequence[str], what: str) -> list[FileMetadata]:
+    """The files that the patterns (globs) match, by path.
+
+    Errors: InputError when a pattern matches none, or its filesystem is not there.
+    """
+    found: dict[str, FileMetadata] = {}
+    for pattern in patterns:
+        try:
+            matched = FileSystems.match([pattern])[0].metadata_list
+        except Exception as error:  # Beam's filesystems raise many kinds; each means that nothing can be read
+            raise InputError(f"cannot list {what} {pattern!r}: {error}; give paths or globs of readable files") from None
+        files = [entry for entry in matched if not (is_local(entry.path) and os.path.isdir(entry.path))]
+        if not files:
+            raise InputError(f"{what} {pattern!r} matches no file: give paths or globs of existing files")
+        found.update((entry.path, entry) for entry in files)
+    return [found[path] for path in sorted(found)]
+
+
+def files_key(files: Sequence[FileMetadata]) -> list[tuple[str, int, float]]:
+    """What decides that files are the same as at the last run: path, bytes and time of change."""
+    return [(entry.path, entry.size_in_bytes, entry.last_updated_in_seconds) for entry in files]
+
+
+def existing_manifest(path: str, model: type[ManifestT]) -> ManifestT | None:
+    """The manifest of a complete directory; None where the directory is not there or not complete.
+
+    Errors: InputError when the directory holds a manifest of something else, so that no job overwrites it.
+    """
+    manifest = join(path, FILE_NAME)
+    if not FileSystems.exists(manifest):
+        return None
+    return parse_manifest(read_bytes(manifest), manifest, model)
+
+
+def refuse_foreign(output: str) -> None:
+    """Errors: InputError when `output` is a file, or a local directory that no job of ours wrote."""
+    if not is_local(output) or not os.path.lexists(output):
+        return
+    if not os.path.isdir(output):
+        raise InputError(f"--output {output} is a file, expected a directory to write: give another path")
+    if os.listdir(output) and not os.path.exists(join(output, FILE_NAME)):
+        raise InputError(f"--output {output} holds files but no {FILE_NAME}, so it is not ours to replace: give another path")
+
+
+@contextmanager
+def building(output: str) -> Iterator[str]:
+    """A directory to write what shall become `output`: published when the block ends, removed when it fails.
+
+    Errors: InputError when another job is writing the same output, or the place cannot be written.
+    """
+    output = output.rstrip("/")
+    if is_local(output):
+        with _building_locally(Path(output)) as staging:
+            yield staging
+        return
+    parent, name = FileSystems.split(output)
+    staging = join(parent, f".{name}.building-{os.urandom(4).hex()}")
+    try:
+        yield staging
+        publish_files(staging, output)
+    finally:
+        remove_tree(staging)
+
+
+@contextmanager
+def _building_locally(output: Path) -> Iterator[str]:
+    staging = output.parent / f".{output.name}.building"
+    former = output.parent / f".{output.name}.former"
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(output.parent / f".{output.name}.lock", "w")  # noqa: SIM115 - held to the end of the block
+    except OSError as error:
+        raise InputError(f"cannot write --output {output}: {error.strerror}; give a path that can be written") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"another job is writing {output}: wait for it, or give another --output") from None
+        if former.exists() and not output.exists():
+            former.rename(output)  # a run was killed between its two renames
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        try:
+            yield str(staging)
+            shutil.rmtree(former, ignore_errors=True)
+            if output.exists():
+                output.rename(former)
+            staging.rename(output)
+            shutil.rmtree(former, ignore_errors=True)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def publish_files(staging: str, output: str) -> None:
+    """Moves a finished directory where no directory can be renamed. Without its manifest `output` is not complete."""
+    manifest = join(output, FILE_NAME)
+    if FileSystems.exists(manifest):
+        FileSystems.delete([manifest])
+    remove_tree(output)
+    prefix = staging.rstrip("/") + "/"
+    names = sorted(path.removeprefix(prefix) for path in _files_under(staging))
+    names.sort(key=lambda name: name == FILE_NAME)  # the manifest last
+    for name in names:
+        target = join(output, *name.split("/"))
+        make_directory(FileSystems.split(target)[0])
+        FileSystems.rename([join(staging, *name.split("/"))], [target])
+
+
+def make_directory(path: str, mode: int = 0o777) -> None:
+    """Makes a directory where there are any; object stores have none."""
+    if is_local(path):
+        os.makedirs(path, mode=mode, exist_ok=True)
+
+
+def remove_tree(path: str) -> None:
+    """Removes all files under `path`, if any."""
+    if is_local(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif found := _files_under(path):
+        FileSystems.delete(found)
+
+
+def _files_under(path: str) -> list[str]:
+    if is_local(path):
+        return [str(entry) for entry in Path(path).rglob("*") if entry.is_file()]
+    return [entry.path for entry in FileSystems.match([path.rstrip("/") + "/**"])[0].metadata_list]

@@ -1,0 +1,112 @@
+"""A WordPiece vocabulary from texts, split into words exactly as the model's tokeniser will split them. No Beam.
+
+The model reads text as NFKC and then as `tensorflow_text.FastBertTokenizer(lower_case_nfd_strip_accents=True)`: lower-cased,
+accents removed, split at white space, punctuation and CJK characters. The first pieces are PAD (id 0), UNK, CLS and SEP.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
+from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
+
+from beam_jobs.options import VocabularyOptions
+from features.errors import InputError
+
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_TEXTS_AT_ONCE = 4096
+_NEAR_ENOUGH = 0.95  # of the pieces asked for, where the search stops
+
+
+class WordSplitter:
+    """Splits texts into the words that the tokeniser looks up."""
+
+    def __init__(self) -> None:
+        self._normalizer = tf_text.FastBertNormalizer(lower_case_nfd_strip_accents=True)
+        self._splitter = BasicTokenizer(lower_case=False)
+
+    def count(self, texts: Mapping[str, int]) -> Counter[str]:
+        """texts: text -> how often it occurs. Returns word -> how often it occurs."""
+        words: Counter[str] = Counter()
+        entries = list(texts.items())
+        for start in range(0, len(entries), _TEXTS_AT_ONCE):
+            batch = entries[start : start + _TEXTS_AT_ONCE]
+            for row, (_, times) in zip(self.split([text for text, _ in batch]), batch, strict=True):
+                for word in row:
+                    words[word] += times
+        return words
+
+    def split(self, texts: Sequence[str]) -> list[list[str]]:
+        """The words of each text."""
+        composed = tf_text.normalize_utf8(tf.constant(texts, dtype=tf.string), "NFKC")
+        words = self._splitter.tokenize(self._normalizer.normalize(composed))
+        return [[word.decode("utf-8", "replace") for word in row] for row in words.to_list()]
+
+
+def learn_pieces(words: Mapping[str, int], options: VocabularyOptions) -> list[str]:
+    """The vocabulary: the special pieces, then single characters, then the others, the commonest first.
+
+    words: word -> count. No words give the special pieces alone.
+    Errors: InputError when the characters alone need more than `options.pieces`.
+    """
+    frequent = sorted((word, count) for word, count in words.items() if count >= options.min_count)
+    short = learner.get_input_words(frequent, SPECIAL_PIECES, options.max_word_characters)
+    alphabet = learner.get_allowed_chars(short, options.max_alphabet)
+    counts = learner.filter_input_words(short, alphabet, -1)
+    if not counts:
+        return list(SPECIAL_PIECES)
+    least = len(SPECIAL_PIECES) + 2 * len(learner.extract_char_tokens(counts))
+    if least > options.pieces:
+        raise InputError(
+            f"vocabulary.pieces is {options.pieces}, expected at least {least}: the text has {len(alphabet)} characters. "
+            "Raise it, or lower vocabulary.max_alphabet"
+        )
+    return _search(counts, options)
+
+
+def _search(counts: Sequence[tuple[str, int]], options: VocabularyOptions) -> list[str]:
+    """The largest vocabulary within `options.pieces`, by the count that a piece needs.
+
+    Counts of words fall like 1 / rank, so the search halves the threshold's logarithm: a third of the steps.
+    """
+    lowest, highest = 1, max(count for _, count in counts) + 1
+    best: list[str] = []
+    while lowest <= highest:
+        threshold = max(lowest, math.isqrt(lowest * highest))
+        pieces = learner.learn_with_thresh(counts, threshold, _parameters(options))
+        print(f"  pieces that occur {threshold} times: {len(pieces)}", flush=True)
+        if len(pieces) > (2 - _NEAR_ENOUGH) * options.pieces:
+            lowest = threshold + 1
+            continue
+        best = max(best, _without_rarest(pieces, options.pieces), key=len)
+        if len(best) >= _NEAR_ENOUGH * options.pieces:
+            break
+        highest = threshold - 1
+    return best
+
+
+def _without_rarest(pieces: list[str], size: int) -> list[str]:
+    """At most `size` of the pieces, which come the commonest first; single characters stay, so that no word is lost."""
+    excess = len(pieces) - size
+    longer = [piece for piece in pieces[len(SPECIAL_PIECES) :] if len(piece.removeprefix("##")) > 1]
+    dropped = set(longer[max(0, len(longer) - excess) :]) if excess > 0 else set[str]()
+    return [piece for piece in pieces if piece not in dropped]
+
+
+def _parameters(options: VocabularyOptions) -> learner.Params:
+    return learner.Params(
+        upper_thresh=None,
+        lower_thresh=None,
+        num_iterations=4,
+        max_input_tokens=-1,
+        max_token_length=options.max_word_characters,
+        max_unique_chars=options.max_alphabet,
+        vocab_size=options.pieces,
+        slack_ratio=0.0,
+        include_joiner_token=True,
+        joiner="##",
+        reserved_tokens=list(SPECIAL_PIECES),
+    )

@@ -1,0 +1,107 @@
+"""The pages for people: the playground, the reference, the problem types. Nothing on them comes from elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import orjson
+from fastapi.responses import HTMLResponse, Response
+
+from features.spec import Feature
+from serving.gateway import Served
+from serving.openapi import PROBLEM, RESPONSE, example_request, request_schema
+from serving.problems import PROBLEM_TYPES, Problem
+from serving.settings import RequestLimits
+
+# script and style from this gateway's own files only; no frame, no plug-in, no form that leaves the page
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+ASSETS = {  # file below playground/ -> media type
+    "page.css": "text/css; charset=utf-8",
+    "playground.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_HERE = Path(__file__).parent
+
+
+class Pages:
+    """The pages, their templates and files read once."""
+
+    def __init__(self) -> None:
+        # autoescape: feature names, samples and model names come from files that we did not write
+        loader = jinja2.FileSystemLoader(_HERE / "playground")
+        self._templates = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+        self._assets = {name: (_HERE / "playground" / name).read_bytes() for name in ASSETS}
+
+    def asset(self, name: str) -> Response:
+        return Response(self._assets[name], media_type=ASSETS[name], headers=HEADERS)
+
+    def playground(self, served: Served) -> Response:
+        sample = example_request(served.samples, served.spec)
+        context = sorted(served.spec.at("context", served.spec.regular), key=lambda feature: not feature.is_text)
+        return self._page(
+            "index.html",
+            served=served,
+            fields=[_field(feature, sample.get(feature.name)) for feature in context],
+            lines="\n".join(_line(item, served.reader.bare) for item in sample["items"]),
+            bare=served.reader.bare.name if served.reader.bare else "",
+        )
+
+    def docs(self, served: Served, limits: RequestLimits) -> Response:
+        example = example_request(served.samples, served.spec)
+        return self._page(
+            "docs.html",
+            served=served,
+            request=request_schema(served.spec, served.reader.bare, limits),
+            response=RESPONSE,
+            problem=PROBLEM,
+            problems=PROBLEM_TYPES.values(),
+            example=orjson.dumps(_short(example), option=orjson.OPT_INDENT_2).decode(),
+            limits=limits,
+        )
+
+    def problem(self, slug: str) -> Response:
+        """Errors: Problem not-found."""
+        if slug not in PROBLEM_TYPES:
+            raise Problem("not-found", "There is no problem type of this name")
+        return self._page("problem.html", problem=PROBLEM_TYPES[slug])
+
+    def loading(self) -> Response:
+        return self._page("loading.html", status=503, headers={"Refresh": "2", "Retry-After": "2"})
+
+    def _page(self, name: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> Response:
+        html = self._templates.get_template(name).render(**values)
+        return HTMLResponse(html, status, headers=HEADERS | (headers or {}))
+
+
+def _field(feature: Feature, value: Any) -> dict[str, Any]:
+    """A context feature as an input of the playground's form."""
+    kind = "text" if feature.type in ("text", "categorical") else "json"
+    written = value if kind == "text" else "" if value is None else orjson.dumps(value).decode()
+    return {"name": feature.name, "kind": kind, "value": written or "", "type": feature.type}
+
+
+def _line(item: Any, bare: Feature | None) -> str:
+    """An item as the playground's line: its text alone, where a bare text says it all."""
+    if isinstance(item, str):
+        return _one_line(item)
+    values = {name: value for name, value in item.items() if name != "id"}
+    if bare is not None and set(values) == {bare.name}:
+        return _one_line(str(values[bare.name]))
+    return orjson.dumps(values).decode()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _short(request: dict[str, Any]) -> dict[str, Any]:
+    return request | {"items": request["items"][:3]}

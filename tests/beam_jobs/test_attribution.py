@@ -1,0 +1,152 @@
+"""One request's events: hand-made logs, fates counted by hand."""
+
+import itertools
+from typing import Any
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.attribution import Attribution, LoggedEvent, Rules, attribute, refuse_request
+from beam_jobs.logs import Event, read_event
+from tests.beam_jobs.log_lines import HOUR, NOON, act, impression
+
+RULES = Rules({"click": HOUR, "add_to_cart": 24 * HOUR, "purchase": 168 * HOUR}, min_items=2, max_items=3)
+
+
+def run(*events: dict[str, Any], rules: Rules = RULES, unusable: str = "") -> Attribution:
+    def read_item(item_id: str, raw: dict[str, Any]) -> tuple[Any, str, str]:
+        return (None, "title_missing", "no title") if item_id == unusable else (raw, "", "")
+
+    logged = []
+    for fields in events:
+        line = orjson.dumps(fields)
+        event = read_event(line)
+        assert isinstance(event, Event)
+        logged.append(LoggedEvent(event, line))
+    return attribute(logged, rules, read_item)
+
+
+def fates(result: Attribution) -> list[tuple[str, str, str]]:
+    return sorted((fate.logged.event.type, fate.fate, fate.reason) for fate in result.fates)
+
+
+SHOWN = impression("r1", "sofa", "p1", "p2", "p3")
+
+
+def test_each_interaction_reaches_its_item():
+    result = run(SHOWN, act("click", "r1", "p2"), act("add_to_cart", "r1", "p2"), act("purchase", "r1", "p3"))
+    assert result.acted == {"click": {"p2"}, "add_to_cart": {"p2"}, "purchase": {"p3"}}
+    assert {fate for _, fate, _ in fates(result)} == {"used"}
+
+
+def test_items_come_by_position():
+    items = [{"item_id": "p1", "position": 2}, {"item_id": "p2", "position": 0}]
+    assert [(item.item_id, item.position) for item in run(impression("r1", "sofa", *items)).items] == [("p2", 0), ("p1", 2)]
+
+
+def test_the_same_event_id_counts_once():
+    click = act("click", "r1", "p1", event_id="e1")
+    assert fates(run(SHOWN, SHOWN, click, click)) == [
+        ("click", "duplicate", ""), ("click", "used", ""), ("impression", "duplicate", ""), ("impression", "used", ""),
+    ]  # fmt: skip
+
+
+def test_a_repeated_impression_is_a_duplicate_and_the_first_counts():
+    later = impression("r1", "sofa", "p1", "p2", "p3", at=NOON + 5, event_id="again")
+    other = impression("r1", "sofa", "p8", "p9", at=NOON + 9, event_id="other")
+    result = run(other, later, SHOWN)
+    assert [item.item_id for item in result.items] == ["p1", "p2", "p3"]
+    assert fates(result) == [
+        ("impression", "duplicate", ""), ("impression", "duplicate", "second_impression"), ("impression", "used", ""),
+    ]  # fmt: skip
+
+
+def test_windows_are_per_type_and_their_last_millisecond_is_inside():
+    result = run(
+        SHOWN,
+        act("click", "r1", "p1", at=NOON + HOUR),
+        act("click", "r1", "p2", at=NOON + HOUR + 1),
+        act("purchase", "r1", "p2", at=NOON + 168 * HOUR),
+    )
+    assert result.acted == {"click": {"p1"}, "add_to_cart": set(), "purchase": {"p2"}}
+    assert ("click", "late", "late") in fates(result)
+
+
+def test_an_interaction_before_its_impression_is_unmatched():
+    assert ("click", "unmatched", "before_impression") in fates(run(SHOWN, act("click", "r1", "p1", at=NOON - 1)))
+    assert run(SHOWN, act("click", "r1", "p1", at=NOON)).acted["click"] == {"p1"}
+
+
+def test_an_interaction_with_an_item_that_was_not_shown_is_unmatched():
+    assert ("click", "unmatched", "item_not_shown") in fates(run(SHOWN, act("click", "r1", "p9")))
+
+
+def test_a_request_without_an_impression_is_unknown():
+    result = run(act("click", "r1", "p1"))
+    assert result.impression is None
+    assert fates(result) == [("click", "unmatched", "unknown_request")]
+
+
+def test_items_beyond_max_items_are_capped_with_their_interactions():
+    result = run(impression("r1", "sofa", "p1", "p2", "p3", "p4", "p5"), act("click", "r1", "p4"), act("click", "r1", "p3"))
+    assert ([item.item_id for item in result.items], result.items_capped) == (["p1", "p2", "p3"], 2)
+    assert result.acted["click"] == {"p3"}
+    assert ("click", "capped", "item_capped") in fates(result)
+
+
+def test_an_unusable_item_is_left_out_and_the_group_stays():
+    result = run(SHOWN, act("click", "r1", "p2"), act("click", "r1", "p1"), unusable="p2")
+    assert [item.item_id for item in result.items] == ["p1", "p3"]
+    assert [item.reason for item in result.refused_items] == ["title_missing"]
+    assert ("click", "unmatched", "item_refused") in fates(result)
+
+
+def test_too_few_usable_items_refuse_the_impression_and_its_interactions():
+    result = run(impression("r1", "sofa", "p1", "p2"), act("click", "r1", "p1"), unusable="p2")
+    assert result.impression is None
+    assert fates(result) == [("click", "unmatched", "impression_refused"), ("impression", "malformed", "too_few_items")]
+
+
+def test_items_without_id_with_a_wrong_position_or_shown_twice_are_refused():
+    items = ["p1", {"position": 1}, {"item_id": "p2", "position": -1}, "p1", {"item_id": 3}]
+    result = run(impression("r1", "sofa", *items))
+    assert [item.item_id for item in result.items] == ["p1", "3"]
+    assert [item.reason for item in result.refused_items] == ["item_id_missing", "position_invalid", "item_shown_twice"]
+
+
+def test_an_impression_refused_as_a_whole_leaves_nothing_used():
+    result = refuse_request(run(SHOWN, act("click", "r1", "p1"), act("click", "r1", "p9")), "query_missing", "no query")
+    assert fates(result) == [
+        ("click", "unmatched", "impression_refused"), ("click", "unmatched", "item_not_shown"),
+        ("impression", "malformed", "query_missing"),
+    ]  # fmt: skip
+
+
+def test_the_order_of_reading_does_not_matter():
+    events = [SHOWN, act("click", "r1", "p1"), act("click", "r1", "p1", at=NOON + 2 * HOUR), act("purchase", "r1", "p7")]
+    results = [run(*order) for order in itertools.permutations(events)]
+    assert all(result == results[0] for result in results)
+
+
+EVENTS = st.one_of(
+    st.builds(
+        lambda items, at, event_id: impression("r1", "q", *items, at=NOON + at, event_id=event_id),
+        st.lists(st.sampled_from(["p1", "p2", "p3", "p4"]), min_size=1, max_size=5),
+        st.integers(-HOUR, 3 * HOUR),
+        st.sampled_from("abc"),
+    ),
+    st.builds(
+        lambda kind, item, at, event_id: act(kind, "r1", item, at=NOON + at, event_id=event_id),
+        st.sampled_from(["click", "add_to_cart", "purchase"]),
+        st.sampled_from(["p1", "p2", "p3", "p4", "p5"]),
+        st.integers(-HOUR, 30 * HOUR),
+        st.sampled_from("abcdefgh"),
+    ),
+)
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=12), st.sampled_from(["", "p1"]))
+def test_every_event_has_exactly_one_fate(events, unusable):
+    result = run(*events, unusable=unusable)
+    assert sorted(fate.logged.line for fate in result.fates) == sorted(map(orjson.dumps, events))

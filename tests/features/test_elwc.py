@@ -1,0 +1,161 @@
+"""Query groups as bytes: what goes in comes out, and the serving view cannot carry what it must not."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.elwc import QueryGroup, decode_group, encode_group, features_in
+from features.spec import spec_from_json
+from protos import elwc_pb2
+from tests.features.specs import every_type, groups, sections, spec_with
+
+GROUP = QueryGroup(
+    {"query": "sofá", "shop": "app"},
+    [
+        {
+            "title": "Blue sofa",
+            "price": 99.5,
+            "picture": (0.25, -1.0, 0.0),
+            "stock": 3,
+            "new": True,
+            "brand": "norr",
+            "item_id": "p1",
+            "position": 0,
+            "click": True,
+            "purchase": False,
+        }
+    ],
+)
+
+
+@given(st.data())
+def test_any_group_of_any_spec_comes_back_as_it_went_in(data: st.DataObject):
+    spec = spec_from_json(data.draw(sections()))
+    group = data.draw(groups(spec))
+    back = decode_group(encode_group(group, spec, "training"), spec)
+    assert back.context == group.context
+    assert list(back.items) == list(group.items)
+
+
+@given(st.data())
+def test_the_types_come_back_too(data: st.DataObject):
+    # True == 1 == 1.0 in Python: equality alone would let a bool come back as an int
+    spec = every_type()
+    group = data.draw(groups(spec))
+    back = decode_group(encode_group(group, spec, "training"), spec)
+    for item, original in zip(back.items, group.items, strict=True):
+        assert {name: type(value) for name, value in item.items()} == {
+            name: type(value) for name, value in original.items()
+        }
+
+
+@given(st.data())
+def test_the_serving_view_holds_the_regular_features_and_nothing_else(data: st.DataObject):
+    spec = spec_from_json(data.draw(sections()))
+    group = data.draw(groups(spec))
+    back = decode_group(encode_group(group, spec, "serving"), spec)
+    regular = {feature.name for feature in spec.regular}
+    assert set(back.context) == {name for name in group.context if name in regular}
+    assert all(set(item) == {name for name in item if name in regular} for item in back.items)
+    assert len(back.items) == len(group.items)
+
+
+def test_no_privileged_name_or_value_is_in_the_serving_bytes():
+    spec = spec_with(
+        query={"type": "text", "level": "context"}, secret={"type": "text", "level": "item", "role": "privileged"}
+    )
+    group = QueryGroup({"query": "sofa"}, [{"secret": "smuggled", "purchase": True}])
+    assert b"smuggled" in encode_group(group, spec, "training")
+    serving = encode_group(group, spec, "serving")
+    assert b"smuggled" not in serving
+    assert b"secret" not in serving
+    assert b"purchase" not in serving
+
+
+def test_the_serving_bytes_do_not_depend_on_behaviour():
+    spec = every_type()
+    changed = {**GROUP.items[0], "position": 7, "click": False, "purchase": True, "item_id": "p2"}
+    other = QueryGroup(GROUP.context, [changed])
+    assert encode_group(GROUP, spec, "serving") == encode_group(other, spec, "serving")
+    assert encode_group(GROUP, spec, "training") != encode_group(other, spec, "training")
+
+
+def test_the_order_of_the_items_is_kept():
+    spec = spec_with(query={"type": "text", "level": "context"}, rank={"type": "int", "level": "item"})
+    group = QueryGroup({"query": "q"}, [{"rank": rank, "purchase": False} for rank in (3, 1, 2)])
+    assert [item["rank"] for item in decode_group(encode_group(group, spec, "serving"), spec).items] == [3, 1, 2]
+
+
+def test_the_order_of_the_keys_does_not_change_the_bytes():
+    spec = every_type()
+    turned = QueryGroup(dict(reversed(GROUP.context.items())), [dict(reversed(GROUP.items[0].items()))])
+    assert encode_group(turned, spec, "training") == encode_group(GROUP, spec, "training")
+
+
+def test_a_group_without_items_keeps_its_context():
+    spec = every_type()
+    back = decode_group(encode_group(QueryGroup(GROUP.context, []), spec, "training"), spec)
+    assert back == QueryGroup(GROUP.context, [])
+
+
+def test_a_value_the_view_needs_and_the_group_lacks_is_an_error():
+    with pytest.raises(KeyError, match="query"):
+        encode_group(QueryGroup({}, []), every_type(), "serving")
+
+
+def test_values_that_the_spec_does_not_know_are_left_out():
+    spec = every_type()
+    stranger = QueryGroup({**GROUP.context, "user_id": "u1"}, [{**GROUP.items[0], "user_id": "u1"}])
+    assert encode_group(stranger, spec, "training") == encode_group(GROUP, spec, "training")
+
+
+def test_views_list_their_features_in_the_spec_s_order():
+    spec = every_type()
+    assert features_in(spec, "training") == tuple(spec)
+    assert features_in(spec, "serving") == spec.regular
+
+
+def test_tensorflow_reads_the_bytes_as_its_own_message():
+    # field numbers are TensorFlow's: its classes must find every value where they expect it
+    from tensorflow_serving.apis import input_pb2
+
+    message = input_pb2.ExampleListWithContext.FromString(encode_group(GROUP, every_type(), "training"))
+    assert message.context.features.feature["query"].bytes_list.value[:] == ["sofá".encode()]
+    item = message.examples[0].features.feature
+    assert item["price"].float_list.value[:] == [99.5]
+    assert item["picture"].float_list.value[:] == [0.25, -1.0, 0.0]
+    assert item["stock"].int64_list.value[:] == [3]
+    assert item["new"].int64_list.value[:] == [1]
+    assert item["purchase"].int64_list.value[:] == [0]
+    assert len(message.examples) == 1
+
+
+def _bytes_with(fill: Any) -> bytes:
+    message = elwc_pb2.ExampleListWithContext()
+    fill(message.context.features.feature)
+    return message.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("serialised", "complaint"),
+    [
+        (b"\xff\xff\xff", "not an ExampleListWithContext"),
+        (_bytes_with(lambda f: f["stranger"].int64_list.value.append(1)), "'stranger' is not in the spec"),
+        (_bytes_with(lambda f: f["query"].int64_list.value.append(1)), "'query' holds no text"),
+        (_bytes_with(lambda f: f["query"].SetInParent()), "'query' holds no text"),
+        (_bytes_with(lambda f: f["query"].bytes_list.value.append(b"\xff")), "codec"),
+    ],
+    ids=["no message", "unknown feature", "other type", "no value", "no UTF-8"],
+)
+def test_bytes_that_are_no_group_of_the_spec_are_refused(serialised: bytes, complaint: str):
+    with pytest.raises(ValueError, match=complaint):
+        decode_group(serialised, every_type())
+
+
+def test_a_vector_of_another_length_is_refused():
+    serialised = _bytes_with(lambda f: f["vector"].float_list.value.extend([1.0, 2.0]))
+    spec = spec_with(vector={"type": "float", "level": "context", "length": 3})
+    with pytest.raises(ValueError, match="'vector' holds 2 numbers, expected 3"):
+        decode_group(serialised, spec)

@@ -1,0 +1,52 @@
+"""One model and one gateway process for all tests that only talk to it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.serving.processes import GatewayProcess
+
+
+@pytest.fixture(scope="session")
+def shop_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export directory with version 3 of the demo's features."""
+    from tests.serving import models
+
+    folder = tmp_path_factory.mktemp("shop")
+    models.export(folder, models.SHOP, version=3, warm_up=models.WARM_UP)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def rich_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export directory of a spec with every type of feature."""
+    from tests.serving import models
+
+    folder = tmp_path_factory.mktemp("rich")
+    ranges = {"price": (0.0, 100.0), "hour": (0.0, 23.0), "colour": (0.0, 1.0)}
+    models.export(folder, models.RICH, ranges=ranges)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shop(shop_export: Path) -> Iterator[GatewayProcess]:
+    with GatewayProcess(shop_export) as gateway:
+        yield gateway.wait_until_ready()
+
+
+@pytest.fixture(scope="session")
+def rich(rich_export: Path) -> Iterator[GatewayProcess]:
+    with GatewayProcess(rich_export) as gateway:
+        yield gateway.wait_until_ready()
+
+
+@pytest.fixture(scope="session")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway whose features are vectors alone."""
+    from tests.serving import models
+
+    folder = tmp_path_factory.mktemp("numbers")
+    models.export(folder, models.NUMBERS_ONLY)
+    with GatewayProcess(folder) as gateway:
+        yield gateway.wait_until_ready()

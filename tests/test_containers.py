@@ -1,0 +1,208 @@
+"""Dockerfile and docker-compose.yml, as far as files tell: no container engine is needed here."""
+
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+STEPS = ("logs", "elwc", "vocabulary", "train")
+ENTRYPOINTS = {
+    "beam": ["python", "-m"],
+    "trainer": ["python", "-m", "trainer"],
+    "serving": ["python", "-m", "serving"],
+}
+MODULES = (
+    "beam_jobs.simulate_logs",
+    "beam_jobs.build_elwc",
+    "beam_jobs.build_vocabulary",
+    "trainer",
+    "serving",
+    "serving.ask",
+)
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+@cache
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return document
+
+
+@cache
+def stages() -> dict[str, list[str]]:
+    """The Dockerfile's stages: name -> instructions, continuation lines joined."""
+    text = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if match := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
+            found[match[2]] = [line]
+        elif line and not line.startswith("#"):
+            found[list(found)[-1]].append(line)
+    return found
+
+
+def instruction(stage: str, keyword: str) -> list[str]:
+    """The arguments of a stage's only instruction of a kind, in exec form."""
+    (line,) = [line for line in stages()[stage] if line.startswith(f"{keyword} ")]
+    arguments = yaml.safe_load(line.removeprefix(f"{keyword} "))
+    assert isinstance(arguments, list), f"{line}: expected the exec form, in brackets"
+    return arguments
+
+
+def container_command(service: str) -> list[str]:
+    description = compose()["services"][service]
+    return [*instruction(description["build"]["target"], "ENTRYPOINT"), *description["command"]]
+
+
+def make_commands(target: str) -> list[list[str]]:
+    """The Python commands that a Make target runs, `python` for the environment's own."""
+    lines = run("make", "--dry-run", "--no-print-directory", target).stdout.splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith(".venv/bin/python -m ")]
+    return [["python", *command[1:]] for command in commands if command[2] != "pip"]
+
+
+def test_the_dockerfile_passes_the_linter():
+    done = run(str(BIN / "hadolint"), "Dockerfile")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_linter_notices_a_bad_dockerfile(tmp_path: Path):
+    (tmp_path / "Dockerfile").write_text("FROM python\nRUN cd /srv && apt-get install curl\n")
+    done = run(str(BIN / "hadolint"), str(tmp_path / "Dockerfile"))
+    assert done.returncode == 1
+    assert "DL3006" in done.stdout  # an image without a version
+
+
+def test_the_compose_file_follows_the_compose_schema():
+    schema = ("--builtin-schema", "vendor.compose-spec")
+    done = run(str(BIN / "check-jsonschema"), *schema, "docker-compose.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schema_notices_a_bad_compose_file(tmp_path: Path):
+    text = (ROOT / "docker-compose.yml").read_text()
+    (tmp_path / "docker-compose.yml").write_text(text.replace("service_completed_successfully", "service_done"))
+    schema = ("--builtin-schema", "vendor.compose-spec")
+    done = run(str(BIN / "check-jsonschema"), *schema, str(tmp_path / "docker-compose.yml"))
+    assert done.returncode == 1
+    assert "service_done" in done.stdout
+
+
+def test_containers_run_exactly_what_make_demo_runs():
+    demo = make_commands("demo")
+    assert [container_command(step) for step in STEPS] == demo[: len(STEPS)]
+
+
+def test_the_gateway_s_container_runs_what_make_serve_runs_but_listens_to_its_port_mapping():
+    (serve,) = make_commands("serve")
+    gateway = container_command("gateway")
+    host = gateway.index("--host")
+    assert gateway[host + 1] == "0.0.0.0"
+    assert gateway[:host] + gateway[host + 2 :] == serve
+    assert instruction("serving", "CMD") == compose()["services"]["gateway"]["command"]
+
+
+@pytest.mark.parametrize(("stage", "entrypoint"), ENTRYPOINTS.items())
+def test_entry_points_are_modules_in_exec_form(stage: str, entrypoint: list[str]):
+    assert instruction(stage, "ENTRYPOINT") == entrypoint
+    assert stages()[stage][0] == f"FROM locked AS {stage}"
+
+
+def test_requirements_are_installed_with_hashes_and_nothing_else_is():
+    (install,) = [line for lines in stages().values() for line in lines if "pip install" in line]
+    assert "--no-deps --require-hashes -r requirements.txt" in install
+
+
+def test_the_base_image_is_pinned_to_a_patch_release():
+    assert re.match(r"FROM python:3\.11\.\d+-slim-\w+ AS locked", stages()["locked"][0])
+
+
+def test_processes_are_not_root_and_cannot_change_the_code():
+    for stage, lines in stages().items():
+        users = [line for line in lines if line.startswith("USER ")]
+        assert users == (["USER 10001:10001"] if stage == "locked" else [])
+    assert not [line for lines in stages().values() for line in lines if "--chown" in line]
+
+
+@pytest.mark.parametrize(
+    ("stage", "rooms"),
+    [
+        ("locked", ["requirements.txt", "configs", "protos", "features"]),
+        ("beam", ["beam_jobs"]),
+        ("trainer", ["trainer"]),
+        ("serving", ["serving"]),
+    ],
+)
+def test_an_image_holds_only_the_rooms_it_needs(stage: str, rooms: list[str]):
+    copied = [line.split()[1] for line in stages()[stage] if line.startswith("COPY ")]
+    assert copied == rooms
+
+
+def test_the_build_context_holds_what_is_copied_and_nothing_more():
+    ignore = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert ignore[0] == "*"
+    copied = {line.split()[1] for lines in stages().values() for line in lines if line.startswith("COPY ")}
+    assert {line.removeprefix("!") for line in ignore if line.startswith("!")} == copied
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_each_step_waits_for_the_one_before():
+    services = compose()["services"]
+    assert list(services) == [*STEPS, "gateway"]
+    before = None
+    for name, service in services.items():
+        expected = {before: {"condition": "service_completed_successfully"}} if before else None
+        assert service.get("depends_on") == expected
+        before = name
+
+
+@pytest.mark.parametrize("service", [*STEPS, "gateway"])
+def test_containers_have_no_privileges(service: str):
+    description = compose()["services"][service]
+    assert description["read_only"] is True
+    assert description["cap_drop"] == ["ALL"]
+    assert description["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "cap_add", "devices", "user", "pid", "ipc"} & set(description)
+    assert all(volume.startswith("build:/privrank/build") for volume in description["volumes"])
+
+
+def test_only_the_gateway_has_a_network_and_only_this_machine_reaches_it():
+    services = compose()["services"]
+    assert services["gateway"]["ports"] == ["127.0.0.1:8000:8000"]
+    assert services["gateway"]["volumes"] == ["build:/privrank/build:ro"]
+    for step in STEPS:
+        assert services[step]["network_mode"] == "none"
+        assert "ports" not in services[step]
+
+
+def test_the_health_check_asks_whether_the_gateway_is_ready():
+    (line,) = [line for line in stages()["serving"] if line.startswith("HEALTHCHECK")]
+    command = yaml.safe_load(line[line.index("CMD") + 3 :])
+    assert command[:2] == ["python", "-c"]
+    assert "/readyz" in command[2]
+    compile(command[2], "HEALTHCHECK", "exec")
+    # nobody listens on port 1: the check must fail, not pass or hang
+    assert run(sys.executable, "-c", command[2].replace("8000", "1")).returncode != 0
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_command_explains_itself_with_an_example(module: str):
+    done = run(sys.executable, "-m", module, "--help")
+    assert done.returncode == 0, done.stderr
+    assert re.search(rf"python -m {module} .*--", done.stdout), "expected an example"
+
+
+def test_every_module_that_make_and_compose_run_is_explained():
+    commands = [*make_commands("demo"), *make_commands("serve"), *(container_command(step) for step in STEPS)]
+    assert {command[2] for command in commands} <= set(MODULES)

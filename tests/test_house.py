@@ -1,0 +1,213 @@
+"""House rules: what holds in every file, and that each check would notice when it does not."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("protos", "features", "beam_jobs", "trainer", "serving")
+BIN = Path(sys.executable).parent  # tools of the same environment
+NOT_OURS = {".git", ".venv", "build", "__pycache__", "node_modules"}
+BINARY = {".png", ".ico", ".woff2", ".gz", ".xz"}
+
+
+def files() -> Iterator[Path]:
+    """Every file of the project, relative to its root: what git lists or would list."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    done = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 0:
+        names = [Path(name) for name in done.stdout.split("\0") if name]
+    else:  # an unpacked archive
+        names = [path.relative_to(ROOT) for path in ROOT.rglob("*")]
+    for name in names:
+        if not NOT_OURS.intersection(name.parts) and (ROOT / name).is_file():
+            yield name
+
+
+def sources() -> Iterator[Path]:
+    return (name for name in files() if name.suffix == ".py" and not name.stem.endswith("_pb2"))
+
+
+def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+# --- layout
+
+
+def test_every_room_of_the_house_is_there():
+    for room in (*ROOMS, "configs", "benchmarks", "tests", "docs"):
+        assert (ROOT / room).is_dir(), room
+
+
+def test_python_files_are_small():
+    long = {str(name): lines for name in sources() if (lines := len((ROOT / name).read_text().splitlines())) > 400}
+    assert not long, "files above 400 lines: would each read better as two?"
+
+
+def test_no_file_is_a_drawer():
+    drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
+    assert not [str(name) for name in files() if drawers & {part.removesuffix(".py") for part in name.parts}]
+
+
+def test_no_file_is_large():
+    assert not [str(name) for name in files() if (ROOT / name).stat().st_size > 1_000_000]
+
+
+def test_every_entry_of_the_ci_is_executable():
+    assert (ROOT / ".ci/run").stat().st_mode & 0o111
+
+
+# --- text
+
+
+# in brackets where the pattern would otherwise find itself
+FORBIDDEN = {
+    "path of a machine": re.compile(r"/(?:hom[e]|User[s]|roo[t])/\w|/wor[k]/|/tm[p]/\w"),
+    "registry host": re.compile(
+        r"(py[p]i|python[h]osted|npm[j]s|deb\.[d]ebian|maven\.[a]pache|crate[s]|proxy\.[g]olang)\.(org|com|io)"
+    ),
+    "unfinished place": re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b"),
+}
+# /tmp is the container's own there
+MAY_NAME_TMP = {Path("Dockerfile"), Path("docker-compose.yml"), Path("docs/containers.md")}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_names_a_machine_a_registry_or_unfinished_work(what: str):
+    found = []
+    for name in files():
+        if name.suffix in BINARY or name in MAY_NAME_TMP:
+            continue
+        for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), start=1):
+            if FORBIDDEN[what].search(line):
+                found.append(f"{name}:{number}: {line.strip()[:100]}")
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("path of a machine", "open('/hom" + "e/ann/logs.jsonl')"),
+        ("registry host", "https://py" + "pi.org/simple"),
+        ("unfinished place", "# TO" + "DO: later"),
+    ],
+)
+def test_a_forbidden_line_would_be_found(what: str, line: str):
+    assert FORBIDDEN[what].search(line)
+
+
+def test_links_between_documents_lead_somewhere():
+    broken = []
+    for name in files():
+        if name.suffix != ".md":
+            continue
+        for target in re.findall(r"\]\(([^)#\s]+)", (ROOT / name).read_text()):
+            if "://" not in target and not (ROOT / name.parent / target).exists():
+                broken.append(f"{name}: {target}")
+    assert not broken
+
+
+def test_documents_name_only_targets_that_the_makefile_has():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        (str(name), target)
+        for name in files()
+        if name.suffix == ".md"
+        for target in re.findall(r"(?:`|^\s*)make ([a-z][a-z-]*)", (ROOT / name).read_text(), re.MULTILINE)
+    }
+    assert not {(name, target) for name, target in named if target not in targets}
+
+
+# --- import arrows
+
+
+@pytest.fixture
+def house_copy(tmp_path: Path) -> Path:
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def arrows(house: Path) -> subprocess.CompletedProcess[str]:
+    # PYTHONPATH goes first, so that the copy is read and not this checkout
+    return run("env", f"PYTHONPATH={house}", str(BIN / "lint-imports"), "--no-cache", cwd=house)
+
+
+def test_imports_point_one_way(house_copy: Path):
+    done = arrows(house_copy)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("serving/smuggled.py", "import trainer.config"),
+        ("trainer/smuggled.py", "import beam_jobs"),
+        ("beam_jobs/smuggled.py", "import serving"),
+        ("features/smuggled.py", "import trainer"),
+        ("protos/smuggled.py", "import features.spec"),
+        ("features/smuggled.py", "import tensorflow"),
+        ("features/smuggled.py", "import apache_beam"),
+        ("features/smuggled.py", "from fastapi import FastAPI"),
+        ("serving/smuggled.py", "import apache_beam"),
+        ("trainer/smuggled.py", "import tensorflow_ranking"),
+    ],
+)
+def test_an_import_against_an_arrow_is_noticed(house_copy: Path, where: str, line: str):
+    (house_copy / where).write_text(line + "\n")
+    done = arrows(house_copy)
+    assert done.returncode == 1, done.stdout
+    assert "BROKEN" in done.stdout
+
+
+# --- locks
+
+
+def locked(name: str) -> dict[str, list[str]]:
+    """Package -> hashes of one lock; every other line would be a surprise."""
+    packages: dict[str, list[str]] = {}
+    package = ""
+    for line in (ROOT / name).read_text().splitlines():
+        if match := re.fullmatch(r"([a-z0-9-]+)(?:\[[a-z0-9, -]+\])?==[\w.+!]+(?: ;.*)? \\", line):
+            package = match[1]
+            packages[package] = []
+        else:
+            match = re.fullmatch(r"    --hash=sha256:([0-9a-f]{64})(?: \\)?", line)
+            assert match, f"{name}: {line!r} is neither a pinned package nor its hash"
+            packages[package].append(match[1])
+    return packages
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_every_locked_package_is_pinned_with_hashes_and_without_an_address(name: str):
+    packages = locked(name)
+    assert all(packages.values())
+    assert "://" not in (ROOT / name).read_text()
+    assert "tensorflow-cpu" not in packages  # it and tensorflow overwrite each other
+
+
+def test_the_development_lock_holds_the_runtime_lock():
+    runtime, development = locked("requirements.txt"), locked("requirements-dev.txt")
+    text = (ROOT / "requirements-dev.txt").read_text()
+    assert not [p for p in runtime if p not in development]
+    pins = re.findall(r"^\S+==\S+", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    assert not [pin for pin in pins if pin not in text]
+
+
+def test_the_locks_hold_what_the_project_declares():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for declared, lock in (
+        (project["dependencies"], "requirements.txt"),
+        (project["optional-dependencies"]["dev"], "requirements-dev.txt"),
+    ):
+        names = set(locked(lock))
+        wanted = {re.split(r"[\[<>=!~ ]", requirement)[0].lower() for requirement in declared}
+        assert wanted <= names, f"{lock} lacks {wanted - names}: run make lock"

@@ -1,0 +1,214 @@
+"""The trainer's sections of a task file, typed and frozen."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from features.errors import InputError
+from features.spec import FeatureSpec, load_spec
+from features.task import Section, load_task, parse, parse_section
+
+
+class DataConfig(Section):
+    """Where the trainer's inputs are; `gs://` works wherever a local path does."""
+
+    dataset: str  # a directory that build_elwc wrote
+    vocabulary: str | None = None  # a directory that build_vocabulary wrote; not needed without text features
+    relevance: str | None = None  # TSV(.gz) of query, item_id, relevance: true relevance, which only evaluation reads
+
+
+class StudentConfig(Section):
+    """The ranker's architecture, the teachers' too; see trainer/encoders.py and trainer/ranker.py."""
+
+    layers: int = Field(default=2, ge=0, le=48)
+    width: int = Field(default=64, ge=8, le=4096)
+    heads: int = Field(default=4, ge=1, le=64)
+    feed_forward: int = Field(default=256, ge=8)  # width of a layer's inner projection
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    split_layers: int = Field(default=0, ge=0)  # lowest layers in which query and item attend separately
+    max_context_tokens: int = Field(default=16, ge=1, le=512)  # WordPiece tokens of the query side
+    max_item_tokens: int = Field(default=40, ge=1, le=2048)  # WordPiece tokens of an item's side
+    hidden: tuple[int, ...] = (64,)  # widths of the score head's hidden layers
+    category_width: int = Field(default=8, ge=1)  # width of a categorical feature's embedding
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "StudentConfig":
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
+        if self.split_layers > self.layers - 1 and self.split_layers:
+            raise ValueError(f"split_layers {self.split_layers} must leave one joint layer of layers {self.layers}")
+        return self
+
+
+class TrainingConfig(Section):
+    """How one model is trained. A step is one batch."""
+
+    loss: Literal["rank_bce"] = "rank_bce"  # a key of trainer.losses.LOSSES
+    batch_groups: int = Field(default=32, ge=1)  # query groups a step, over all devices
+    steps: int = Field(default=2000, ge=1)  # the budget; validation chooses which step is kept
+    evaluate_every: int = Field(default=100, ge=1)  # steps between validations
+    patience: int = Field(default=10, ge=1)  # validations without a better one before stopping early
+    select_by: Literal["ndcg", "loss"] = "ndcg"  # of the validation split's positive groups
+    learning_rate: float = Field(default=1e-3, gt=0.0)  # Adam's peak
+    warmup_steps: int = Field(default=100, ge=0)  # linear from zero; cosine decay to a tenth at `steps` after it
+    weight_decay: float = Field(default=0.01, ge=0.0)  # decoupled
+    clip_norm: float = Field(default=1.0, gt=0.0)  # global gradient norm
+    cache: Literal["memory", "none"] = "memory"  # tokenised groups: kept, or read again each epoch
+    devices: Literal["auto", "cpu", "gpu", "all_gpus"] = "auto"  # auto: every GPU that TensorFlow finds, else CPU
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+
+
+class TeacherConfig(Section):
+    """A teacher sees every regular feature and the privileged ones named in `sees`; none: self-distillation."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
+    sees: tuple[str, ...]
+
+
+class Recipe(Section):
+    """One way to train the student; `fit` trains each, in order, and compares them."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
+    teachers: tuple[str, ...] = ()  # names from `teachers`; their losses are averaged
+    alpha: float | None = Field(default=None, ge=0.0, le=1.0)  # weighs the data loss; None: 0.5 with teachers, else 1
+    data_loss_groups: Literal["positive", "all"] = "positive"
+    learns: str | None = None  # the feature to learn instead of the label: pretraining on click
+    starts_from: str | None = None  # an earlier recipe, whose weights this one fine-tunes
+
+    @property
+    def data_weight(self) -> float:
+        """alpha of Yang et al., eq. 1."""
+        if self.alpha is not None:
+            return self.alpha
+        return 0.5 if self.teachers else 1.0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Recipe":
+        if self.alpha is not None and self.alpha < 1.0 and not self.teachers:
+            raise ValueError(
+                f"alpha {self.alpha} leaves {1 - self.alpha:g} to teachers, but teachers is empty: name some"
+            )
+        return self
+
+
+class EvaluationConfig(Section):
+    """What is measured on the test split, and how it is compared."""
+
+    cutoffs: tuple[int, ...] = (8, 16, 32)  # NDCG@k; the first decides
+    baseline: str = "no_distillation"  # the recipe that others are compared with
+    bootstrap_samples: int = Field(default=2000, ge=100)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
+
+
+class ExportConfig(Section):
+    """Which model is exported."""
+
+    recipe: str = "student"
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """Everything that `fit` needs; `resolved` is the task file with its `extends` merged."""
+
+    name: str
+    seed: int
+    spec: FeatureSpec
+    data: DataConfig
+    student: StudentConfig
+    training: TrainingConfig
+    teacher_training: TrainingConfig
+    teachers: dict[str, TeacherConfig]
+    recipes: dict[str, Recipe]
+    evaluation: EvaluationConfig
+    export: ExportConfig
+    resolved: dict[str, Any]
+
+
+def load_config(path: str) -> TrainerConfig:
+    """Reads and checks a task file. Errors: InputError naming the value, the expectation and the remedy."""
+    task = load_task(path)
+    training = task.get("training") or {}
+    if not isinstance(training, dict) or not isinstance(task.get("teacher_training") or {}, dict):
+        raise InputError("training and teacher_training: expected mappings; see configs/product_search.yaml")
+    config = TrainerConfig(
+        name=_scalar(task, "name", str),
+        seed=_scalar(task, "seed", int),
+        spec=load_spec(task),
+        data=parse_section(task, "data", DataConfig),
+        student=parse_section(task, "student", StudentConfig),
+        training=parse(training, "training", TrainingConfig),
+        # a teacher is trained as the student is, but for what `teacher_training` overrides
+        teacher_training=parse(
+            {**training, **(task.get("teacher_training") or {})}, "teacher_training", TrainingConfig
+        ),
+        teachers=_by_name(task, "teachers", TeacherConfig),
+        recipes=_by_name(task, "recipes", Recipe),
+        evaluation=parse_section(task, "evaluation", EvaluationConfig),
+        export=parse_section(task, "export", ExportConfig),
+        resolved=task,
+    )
+    _check_teachers(config)
+    _check_recipes(config)
+    return config
+
+
+def _scalar(task: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    value = task.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"{name} is {value!r}, expected a {kind.__name__} at the top of the task file")
+    return value
+
+
+def _by_name(task: dict[str, Any], section: str, model: type[Any]) -> dict[str, Any]:
+    entries = task.get(section, [])
+    if not isinstance(entries, list):
+        raise InputError(f"{section} is {entries!r}, expected a list of mappings, each with a name")
+    named = {}
+    for index, entry in enumerate(entries):
+        parsed = parse(entry, f"{section}.{index}", model)
+        if parsed.name in named:
+            raise InputError(f"{section}.{index}.name is {parsed.name!r}, which an earlier entry has: rename one")
+        named[parsed.name] = parsed
+    return named
+
+
+def _check_teachers(config: TrainerConfig) -> None:
+    privileged = {feature.name: feature for feature in config.spec.privileged}
+    for teacher in config.teachers.values():
+        for name in teacher.sees:
+            if name not in privileged:
+                role = config.spec[name].role if name in config.spec else "unknown"
+                raise InputError(
+                    f"teachers: {teacher.name!r} sees {name!r}, which is {role}; expected privileged features only "
+                    f"({', '.join(privileged) or 'none in this spec'}): a teacher sees the regular ones anyway"
+                )
+            if privileged[name].is_text:
+                raise InputError(f"teachers: {teacher.name!r} sees {name!r}, a text; expected a number or category")
+
+
+def _check_recipes(config: TrainerConfig) -> None:
+    if not config.recipes:
+        raise InputError("recipes is empty, expected at least one, such as {name: no_distillation}")
+    earlier: list[str] = []
+    learnable = {
+        f.name for f in config.spec if f.level == "item" and f.is_numeric and f.role in ("label", "privileged")
+    }
+    for recipe in config.recipes.values():
+        for teacher in recipe.teachers:
+            if teacher not in config.teachers:
+                raise InputError(
+                    f"recipes: {recipe.name!r} names the unknown teacher {teacher!r}, expected one of {', '.join(config.teachers)}"
+                )
+        if recipe.starts_from is not None and recipe.starts_from not in earlier:
+            raise InputError(
+                f"recipes: {recipe.name!r} starts from {recipe.starts_from!r}, expected an earlier recipe: {', '.join(earlier)}"
+            )
+        if recipe.learns is not None and recipe.learns not in learnable:
+            raise InputError(
+                f"recipes: {recipe.name!r} learns {recipe.learns!r}, expected one of {', '.join(sorted(learnable))}"
+            )
+        earlier.append(recipe.name)
+    for where, name in (("evaluation.baseline", config.evaluation.baseline), ("export.recipe", config.export.recipe)):
+        if name not in config.recipes:
+            raise InputError(f"{where} is {name!r}, expected one of the recipes: {', '.join(config.recipes)}")

@@ -1,0 +1,177 @@
+"""TFRecord ELWC -> parsed tensors -> tokenised query groups -> batches bucketed by length."""
+
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+import tensorflow_ranking as tfr
+
+from features.errors import InputError
+from features.spec import Feature, FeatureSpec
+from trainer.preprocessing import DTYPES, Preprocessor, Tensors
+
+Groups: TypeAlias = tf.data.Dataset  # of dicts: regular, privileged, label, mask; one query group an element
+
+PARSED_TOGETHER = 256  # groups parsed and tokenised in one call
+SHUFFLED_TOGETHER = 20_000  # groups in the shuffle buffer
+TOKEN_BUCKET = 4  # token sides are padded to multiples of this
+ITEM_BUCKET = 8  # and groups to multiples of this many items
+
+
+def parse_elwc(serialised: tf.Tensor, features: tuple[Feature, ...]) -> tuple[Tensors, tf.Tensor]:
+    """Serialised ELWC, string [groups] -> raw values by feature name, and item_count int32 [groups].
+
+    Context values are [groups, ...], item values [groups, items, ...], vectors with their length last; items stay in
+    file order. A feature that the bytes lack takes its default.
+    """
+    specs = {level: {f.name: _stored(f) for f in features if f.level == level} for level in ("context", "item")}
+    parsed = tfr.data.parse_from_example_list(
+        serialised,
+        context_feature_spec=specs["context"],
+        example_feature_spec=specs["item"],
+        size_feature_name="item_count",
+    )
+    raw = {}
+    for feature in features:
+        values = parsed[feature.name]
+        raw[feature.name] = tf.cast(values if feature.length > 1 else tf.squeeze(values, -1), DTYPES[feature.type])
+    return raw, tf.cast(parsed["item_count"], tf.int32)
+
+
+def _stored(feature: Feature) -> Any:
+    dtype = tf.int64 if feature.type == "bool" else DTYPES[feature.type]
+    default = feature.default if feature.default is not None else ("" if dtype == tf.string else 0)
+    values = list(default) if isinstance(default, tuple) else [default] * feature.length
+    return tf.io.FixedLenFeature([feature.length], dtype, [int(v) if dtype == tf.int64 else v for v in values])
+
+
+def item_mask(item_count: tf.Tensor, items: tf.Tensor) -> tf.Tensor:
+    """int32 [groups] -> bool [groups, items], False behind each group's items."""
+    return tf.sequence_mask(item_count, items)
+
+
+class DatasetSplit:
+    """One split of a dataset directory, read in file order, so that teacher scores line up with it."""
+
+    def __init__(self, directory: str, split: str, spec: FeatureSpec, preprocessor: Preprocessor, cache: bool) -> None:
+        self.spec, self.preprocessor = spec, preprocessor
+        pattern = f"{directory}/{split}/training_elwc-*.tfrecord.gz"
+        self.files = sorted(tf.io.gfile.glob(pattern))
+        if not self.files:
+            raise InputError(f"no file matches {pattern}, expected the shards of split {split!r}: run build_elwc again")
+        groups = self.records().batch(PARSED_TOGETHER).map(self._prepared, num_parallel_calls=2, deterministic=True)
+        groups = groups.unbatch().map(self._bucketed, num_parallel_calls=2, deterministic=True)
+        self.groups: Groups = groups.cache() if cache else groups
+
+    def records(self) -> tf.data.Dataset:
+        """Serialised query groups, string [], in file order."""
+        return tf.data.TFRecordDataset(self.files, compression_type="GZIP")
+
+    @cached_property
+    def example(self) -> dict[str, Any]:
+        """The first group, as a batch of one: it shows a model the shapes of its inputs."""
+        example: dict[str, Any] = next(iter(self.records().take(1).batch(1).map(self._prepared)))
+        return example
+
+    def raw(self, names: tuple[str, ...]) -> tf.data.Dataset:
+        """The raw values of some features in batches, in file order: identifiers and texts for evaluation."""
+        features = tuple(self.spec[name] for name in names)
+        return self.records().batch(PARSED_TOGETHER).map(lambda records: parse_elwc(records, features))
+
+    def _prepared(self, records: tf.Tensor) -> dict[str, Any]:
+        visible = tuple(f for f in self.spec if f.role != "id")
+        raw, item_count = parse_elwc(records, visible)
+        label = tf.cast(raw[self.spec.label.name], tf.float32)
+        learnable = {
+            f.name: tf.cast(raw[f.name], tf.float32)
+            for f in self.spec.privileged
+            if f.level == "item" and f.is_numeric and f.length == 1
+        }
+        return {
+            # guard: the student's inputs are built from the regular features and nothing else
+            "regular": self.preprocessor.regular({f.name: raw[f.name] for f in self.spec.regular}),
+            "privileged": self.preprocessor.privileged({f.name: raw[f.name] for f in self.spec.privileged}),
+            "labels": {self.spec.label.name: label, **learnable},
+            "mask": item_mask(item_count, tf.shape(label)[1]),
+        }
+
+    def _bucketed(self, group: dict[str, Any]) -> dict[str, Any]:
+        """Cuts a group's padding, then pads to the next bucket, so that groups of one bucket can be stacked."""
+        items = _rounded_up(tf.math.count_nonzero(group["mask"], dtype=tf.int32), ITEM_BUCKET)
+        once_a_query = {"context_tokens", *(f.name for f in self.spec.at("context"))}
+
+        def sized(values: Tensors) -> Tensors:
+            return {name: v if name in once_a_query else _resized(v, items, axis=0) for name, v in values.items()}
+
+        regular = sized(group["regular"])
+        for side in ("context_tokens", "item_tokens"):
+            if side in regular:
+                regular[side] = _resized(regular[side], _longest(regular[side]), axis=regular[side].shape.rank - 1)
+        parts = {part: sized(group[part]) for part in ("privileged", "labels")}
+        return {"regular": regular, **parts, "mask": _resized(group["mask"], items, axis=0)}
+
+
+def _resized(values: tf.Tensor, size: tf.Tensor, axis: int) -> tf.Tensor:
+    """Cuts or pads (with 0, False) one axis to `size`."""
+    values = tf.gather(values, tf.range(tf.minimum(size, tf.shape(values)[axis])), axis=axis)
+    paddings = [[0, size - tf.shape(values)[axis] if dim == axis else 0] for dim in range(values.shape.rank)]
+    return tf.pad(values, paddings, constant_values=tf.zeros([], values.dtype))
+
+
+def _longest(tokens: tf.Tensor) -> tf.Tensor:
+    return _rounded_up(tf.reduce_max(tf.math.count_nonzero(tokens, axis=-1, dtype=tf.int32)), TOKEN_BUCKET)
+
+
+def _rounded_up(size: tf.Tensor, multiple: int) -> tf.Tensor:
+    return tf.maximum(-(-size // multiple), 1) * multiple
+
+
+def with_label(groups: Groups, name: str) -> Groups:
+    """Groups whose `label` is the feature `name`: the spec's label, or click when pretraining on clicks."""
+
+    def labelled(group: dict[str, Any]) -> dict[str, Any]:
+        return {**{part: group[part] for part in ("regular", "privileged", "mask")}, "label": group["labels"][name]}
+
+    return groups.map(labelled)
+
+
+def positive_only(groups: Groups) -> Groups:
+    """Of labelled groups, those in which some item has a positive label."""
+    return groups.filter(lambda group: tf.reduce_any(group["label"] > 0.0))
+
+
+def with_teachers(groups: Groups, logits: Groups) -> Groups:
+    """Groups with `teacher_logits` float32 [items, teachers]; `logits` are in the same order, unpadded."""
+
+    def joined(group: dict[str, Any], teacher_logits: tf.Tensor) -> dict[str, Any]:
+        sized = _resized(teacher_logits, tf.shape(group["mask"])[0], axis=0)
+        return {**group, "teacher_logits": tf.ensure_shape(sized, [None, logits.element_spec.shape[-1]])}
+
+    return tf.data.Dataset.zip((groups, logits)).map(joined)
+
+
+def training_batches(groups: Groups, batch_groups: int, seed: int) -> tf.data.Dataset:
+    """Shuffled, endless batches; all groups of a batch have the same padded shape."""
+
+    def bucket(group: dict[str, Any]) -> tf.Tensor:
+        sizes = [tf.shape(group["mask"])[0]]
+        sizes += [
+            tf.shape(group["regular"][side])[-1]
+            for side in ("context_tokens", "item_tokens")
+            if side in group["regular"]
+        ]
+        key = tf.constant(0, tf.int64)
+        for size in sizes:
+            key = key * 65536 + tf.cast(size, tf.int64)
+        return key
+
+    endless = groups.shuffle(SHUFFLED_TOGETHER, seed=seed, reshuffle_each_iteration=True).repeat()
+    batches = endless.group_by_window(
+        bucket, lambda _, same: same.batch(batch_groups, drop_remainder=True), batch_groups
+    )
+    return batches.prefetch(4)
+
+
+def scoring_batches(groups: Groups, batch_groups: int = 64) -> tf.data.Dataset:
+    """Every group once, in order."""
+    return groups.padded_batch(batch_groups).prefetch(4)

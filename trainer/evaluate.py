@@ -1,0 +1,195 @@
+"""Every model, the random order, BM25 and the oracle on the same test groups, with paired intervals."""
+
+import io
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from features.errors import InputError
+from trainer.data import positive_only, with_label
+from trainer.metrics import Floats, PairedBootstrap, expected_random_ndcg, ndcg
+from trainer.references import Bm25, read_relevance
+from trainer.run import Run
+from trainer.stages import read_file, write_file
+from trainer.students import student_directory
+from trainer.teachers import directory_of
+from trainer.training import GroupScores, score
+
+METRICS, PER_GROUP = "metrics.json", "metrics_per_group.npz"
+RELEVANCE_CUTOFF = 8
+
+
+@dataclass(frozen=True)
+class TestGroups:
+    """The test split's positive groups, padded. texts, items: [groups][items]."""
+
+    labels: Floats
+    mask: NDArray[np.bool_]
+    queries: list[str]
+    titles: list[list[str]]
+    item_ids: list[list[str]]  # empty where the spec has no item identifier
+
+
+def evaluate(run: Run) -> dict[str, Any]:
+    """Measures all models of a run; writes metrics.json and, for later comparisons, each group's NDCG.
+
+    Errors: InputError when the test split has no positive group.
+    """
+    groups = read_test_groups(run)
+    scores = {"bm25": ("reference", _bm25_scores(run, groups))}
+    relevance = _relevance(run, groups)
+    if relevance is not None:
+        scores["oracle"] = ("reference", relevance)
+    scores |= {name: ("teacher", s) for name, s in _teacher_scores(run).items()}
+    scores |= {name: ("student", s) for name, s in _student_scores(run).items()}
+    per_group = _per_group(run, groups, {name: s for name, (_, s) in scores.items()}, relevance)
+    kinds = {"random_order": "reference", **{name: kind for name, (kind, _) in scores.items()}}
+    metrics = _summarised(run, per_group, kinds)
+    write_file(f"{run.workdir}/{METRICS}", (json.dumps(metrics, indent=1) + "\n").encode())
+    return metrics
+
+
+def load_metrics(workdir: str) -> dict[str, Any]:
+    """What `evaluate` wrote. Errors: InputError."""
+    content: dict[str, Any] = json.loads(read_file(f"{workdir}/{METRICS}", "run `python -m trainer fit` first"))
+    return content
+
+
+def read_test_groups(run: Run) -> TestGroups:
+    """The positive groups of the test split with their texts, in file order, as `score` returns their scores."""
+    spec = run.config.spec
+    sides = {level: [f.name for f in spec.at(level, spec.regular) if f.is_text] for level in ("context", "item")}
+    identifiers = [f.name for f in spec.at("item") if f.role == "id"][:1]
+    label = spec.label.name
+    queries, titles, item_ids, labels = [], [], [], []
+    names = (*sides["context"], *sides["item"], *identifiers, label)
+    for raw, counts in run.test.raw(names).as_numpy_iterator():
+        for g in np.flatnonzero((raw[label] > 0).any(axis=1)):
+            n = counts[g]
+            queries.append(" ".join(raw[name][g].decode() for name in sides["context"]))
+            titles.append([" ".join(raw[name][g, i].decode() for name in sides["item"]) for i in range(n)])
+            item_ids.append([raw[identifiers[0]][g, i].decode() for i in range(n)] if identifiers else [])
+            labels.append(raw[label][g, :n].astype(np.float64))
+    if not labels:
+        raise InputError(
+            f"dataset {run.config.data.dataset}: test has no group with a {label}, expected some to measure on: "
+            "bring logs of more requests, or give the test split a larger share in `dataset:`"
+        )
+    padded, mask = _padded(labels)
+    return TestGroups(padded, mask, queries, titles, item_ids)
+
+
+def _padded(rows: list[Floats]) -> tuple[Floats, NDArray[np.bool_]]:
+    mask = np.arange(max(map(len, rows))) < np.array([len(row) for row in rows])[:, None]
+    padded = np.zeros(mask.shape)
+    padded[mask] = np.concatenate(rows)
+    return padded, mask
+
+
+def _bm25_scores(run: Run, groups: TestGroups) -> Floats:
+    spec = run.config.spec
+    names = tuple(f.name for f in spec.at("item", spec.regular) if f.is_text)
+    seen: set[str] = set()
+    if names:
+        for raw, counts in run.train.raw((*names, spec.label.name)).as_numpy_iterator():
+            real = np.arange(raw[names[0]].shape[1]) < counts[:, None]
+            seen.update(b" ".join(parts).decode() for parts in zip(*(raw[name][real] for name in names), strict=True))
+    bm25 = Bm25(seen)
+    rows = [
+        np.array([bm25(q, title) for title in titles]) for q, titles in zip(groups.queries, groups.titles, strict=True)
+    ]
+    return _padded(rows)[0]
+
+
+def _relevance(run: Run, groups: TestGroups) -> Floats | None:
+    """True relevance of each test item; None where it is not known, or items have no identifier."""
+    path = run.config.data.relevance
+    if path is None or not groups.item_ids[0]:
+        return None
+    known = read_relevance(path)
+    pairs = zip(groups.queries, groups.item_ids, strict=True)
+    return _padded([np.array([known.get((query, item), 0.0) for item in items]) for query, items in pairs])[0]
+
+
+def _teacher_scores(run: Run) -> dict[str, Floats]:
+    spec, scores = run.config.spec, {}
+    for teacher in run.config.teachers.values():
+        model = run.load_ranker(directory_of(run, teacher), tuple(spec[name] for name in teacher.sees))
+        scores[f"teacher_{teacher.name}"] = _test_scores(run, model).scores
+    return scores
+
+
+def _student_scores(run: Run) -> dict[str, Floats]:
+    return {
+        recipe.name: _test_scores(run, run.load_ranker(student_directory(run, recipe), ())).scores
+        for recipe in run.config.recipes.values()
+    }
+
+
+def _test_scores(run: Run, model: Any) -> GroupScores:
+    return score(model, positive_only(with_label(run.test.groups, run.config.spec.label.name)))
+
+
+def _per_group(
+    run: Run, groups: TestGroups, scores: dict[str, Floats], relevance: Floats | None
+) -> dict[str, dict[str, Floats]]:
+    """metric -> model -> NDCG of each test group, also written to a file that holds numbers alone."""
+    per_group: dict[str, dict[str, Floats]] = {}
+    for cutoff in run.config.evaluation.cutoffs:
+        values = {
+            name: ndcg(groups.labels, s[:, : groups.mask.shape[1]], groups.mask, cutoff) for name, s in scores.items()
+        }
+        per_group[f"ndcg@{cutoff}"] = {
+            "random_order": expected_random_ndcg(groups.labels, groups.mask, cutoff),
+            **values,
+        }
+    if relevance is not None:
+        judged = (np.where(groups.mask, relevance, 0.0) > 0).any(axis=1)
+        truth, mask = relevance[judged], groups.mask[judged]
+        values = {n: ndcg(truth, s[judged, : mask.shape[1]], mask, RELEVANCE_CUTOFF) for n, s in scores.items()}
+        random = expected_random_ndcg(truth, mask, RELEVANCE_CUTOFF)
+        per_group[f"relevance_ndcg@{RELEVANCE_CUTOFF}"] = {"random_order": random, **values}
+    flat = {
+        f"{metric}/{name}": v.astype(np.float32) for metric, models in per_group.items() for name, v in models.items()
+    }
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **flat)
+    write_file(f"{run.workdir}/{PER_GROUP}", packed.getvalue())
+    return per_group
+
+
+def _summarised(run: Run, per_group: dict[str, dict[str, Floats]], kinds: dict[str, str]) -> dict[str, Any]:
+    config, test = run.config.evaluation, run.statistics("test")
+    models: dict[str, Any] = {name: {"kind": kind} for name, kind in kinds.items()}
+    for metric, values in per_group.items():
+        bootstrap = PairedBootstrap(
+            len(values["random_order"]), config.bootstrap_samples, config.confidence, seed=run.config.seed
+        )
+        for name, of_model in values.items():
+            row = models[name].setdefault(metric, asdict(bootstrap.mean(of_model)))
+            if kinds[name] == "student" and name != config.baseline:
+                row["gain"] = asdict(bootstrap.relative_gain(of_model, values[config.baseline]))
+                if "oracle" in values and not metric.startswith("relevance"):
+                    share = bootstrap.share_of_distance(of_model, values[config.baseline], values["oracle"])
+                    row["share_of_distance_to_oracle"] = asdict(share)
+    positive = test.groups_with_label / test.groups
+    for name in models:
+        mean = models[name][f"ndcg@{config.cutoffs[0]}"]["value"]
+        # groups without a positive are left out above; here they count as 0 and as 1
+        models[name]["unlabelled_groups_as_0"] = mean * positive
+        models[name]["unlabelled_groups_as_1"] = mean * positive + 1.0 - positive
+    return {
+        "task": run.config.name,
+        "seed": run.config.seed,
+        "label": run.config.spec.label.name,
+        "baseline": config.baseline,
+        "exported": run.config.export.recipe,
+        "confidence": config.confidence,
+        "cutoffs": list(config.cutoffs),
+        "test_groups": test.groups,
+        "positive_test_groups": test.groups_with_label,
+        "models": models,
+    }

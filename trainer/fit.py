@@ -1,0 +1,55 @@
+"""From a dataset to an exported student: the story that `python -m trainer fit` tells."""
+
+import time
+from typing import Any
+
+import yaml
+
+from trainer.config import TrainerConfig
+from trainer.evaluate import evaluate
+from trainer.export import export_student
+from trainer.report import write_report
+from trainer.run import Run
+from trainer.stages import write_file
+from trainer.students import train_student
+from trainer.summary import print_summary
+from trainer.teachers import train_teacher
+
+
+def fit(config: TrainerConfig, workdir: str) -> dict[str, Any]:
+    """Trains teachers and every recipe, evaluates, reports and exports; finished stages are skipped.
+
+    Returns the metrics, as metrics.json has them. Errors: InputError.
+    """
+    started = time.monotonic()
+    run = Run(config, workdir)
+    _say(f"fit {config.name} into {workdir}")
+    _describe(run)
+    write_file(f"{run.workdir}/config.yaml", yaml.safe_dump(config.resolved, sort_keys=False).encode())
+    for teacher in config.teachers.values():
+        _say(f"teacher {teacher.name} sees {', '.join(teacher.sees) or 'what the student sees'}")
+        train_teacher(run, teacher)
+    for recipe in config.recipes.values():
+        _say(f"student {recipe.name}")
+        train_student(run, recipe)
+    _say("evaluate every model on the test split")
+    metrics = evaluate(run)
+    write_report(run, metrics)
+    version = export_student(run, metrics)
+    _say(
+        f"wrote {run.workdir}/report.html, {run.workdir}/metrics.json and {version} in {time.monotonic() - started:.0f} s"
+    )
+    print_summary(metrics)
+    return metrics
+
+
+def _describe(run: Run) -> None:
+    for name, split in run.inputs.dataset.splits.items():
+        share = split.groups_with_label / max(split.groups, 1)
+        print(
+            f"  {name}: {split.groups:,} groups, {split.groups_with_label:,} with a {run.config.spec.label.name} ({share:.1%})"
+        )
+
+
+def _say(line: str) -> None:
+    print(f"== {line}", flush=True)

@@ -1,0 +1,94 @@
+"""Raw feature values -> the ranker's inputs, in the graph, for training and serving alike."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from features.manifest import FeatureStatistics
+from features.spec import Feature, FeatureSpec
+from trainer.config import StudentConfig
+from trainer.text import Tokeniser
+
+Tensors = dict[str, tf.Tensor]
+
+DTYPES = {"text": tf.string, "categorical": tf.string, "float": tf.float32, "int": tf.int64, "bool": tf.bool}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a number enters the model: clipped to training's range, then standardised."""
+
+    minimum: float
+    maximum: float
+    mean: float
+    deviation: float
+
+    def __call__(self, values: tf.Tensor) -> tf.Tensor:
+        clipped = tf.clip_by_value(tf.cast(values, tf.float32), self.minimum, self.maximum)
+        return (clipped - self.mean) / self.deviation
+
+
+def scale_of(statistics: FeatureStatistics) -> Scale:
+    """The Scale of a numeric feature; one that never varied in training becomes the constant 0."""
+    if statistics.minimum is None or statistics.maximum is None:
+        return Scale(0.0, 0.0, 0.0, 1.0)
+    return Scale(statistics.minimum, statistics.maximum, statistics.mean or 0.0, statistics.deviation or 1.0)
+
+
+class Preprocessor(tf.Module):
+    """Turns raw values of the regular features, and for teachers the privileged ones, into numbers and tokens.
+
+    spec: the task's features. statistics: the train split's, by feature name.
+    tokeniser: None for a spec without regular text.
+    """
+
+    def __init__(
+        self,
+        spec: FeatureSpec,
+        statistics: dict[str, FeatureStatistics],
+        config: StudentConfig,
+        tokeniser: Tokeniser | None,
+    ) -> None:
+        super().__init__(name="preprocessor")
+        self.spec, self.config, self.tokeniser = spec, config, tokeniser
+        inputs = (*spec.regular, *spec.privileged)
+        self.scales = {f.name: scale_of(statistics[f.name]) for f in inputs if f.is_numeric}
+        self.categories = {f.name: list(statistics[f.name].values or {}) for f in inputs if f.type == "categorical"}
+        self._lookups = {name: _index_of(values) for name, values in self.categories.items()}
+
+    def regular(self, raw: Tensors) -> Tensors:
+        """The student's inputs; `raw` holds each regular feature: context [groups, ...], item [groups, items, ...].
+
+        Returns context_tokens int32 [groups, tokens], item_tokens int32 [groups, items, tokens] (where there is
+        text), and each other feature under its name, numbers float32 [..., length], categories int32.
+        """
+        inputs = {f.name: self._value(f, raw[f.name]) for f in self.spec.regular if not f.is_text}
+        context_texts = [raw[f.name] for f in self.spec.at("context", self.spec.regular) if f.is_text]
+        item_texts = [raw[f.name] for f in self.spec.at("item", self.spec.regular) if f.is_text]
+        if self.tokeniser is not None and context_texts:
+            inputs["context_tokens"] = self.tokeniser.side(context_texts, self.config.max_context_tokens)
+        if self.tokeniser is not None and item_texts:
+            shape = tf.shape(item_texts[0])
+            flat = [tf.reshape(text, [-1]) for text in item_texts]
+            tokens = self.tokeniser.side(flat, self.config.max_item_tokens)
+            inputs["item_tokens"] = tf.reshape(tokens, [shape[0], shape[1], tf.shape(tokens)[1]])
+        return inputs
+
+    def privileged(self, raw: Tensors) -> Tensors:
+        """What teachers see beside `regular`: each privileged feature under its name, as above."""
+        return {f.name: self._value(f, raw[f.name]) for f in self.spec.privileged if not f.is_text}
+
+    def _value(self, feature: Feature, values: tf.Tensor) -> tf.Tensor:
+        if feature.type == "categorical":
+            return self._lookups[feature.name].lookup(values)
+        numbers = self.scales[feature.name](values)
+        return numbers if feature.length > 1 else numbers[..., tf.newaxis]
+
+
+def _index_of(values: list[str]) -> Any:
+    """Category -> 1 .. n; unseen in training -> 0, the one bucket."""
+    table = tf.lookup.KeyValueTensorInitializer(
+        tf.constant(values or [""]), tf.range(1, max(len(values), 1) + 1, dtype=tf.int32)
+    )
+    return tf.lookup.StaticHashTable(table, default_value=0)

@@ -1,0 +1,82 @@
+"""The ranker: encoder, further features, score head. A student sees regular features; a teacher a few more."""
+
+import tensorflow as tf
+
+from features.spec import Feature, FeatureSpec
+from trainer.config import StudentConfig
+from trainer.encoders import SEPARATOR_ID, TransformerEncoder
+from trainer.lexical import LexicalFeatures
+from trainer.preprocessing import Tensors
+
+
+class Ranker(tf.keras.Model):
+    """Scores each candidate of a query group by itself.
+
+    sees: the privileged features of a teacher; empty for the student, which has no input for one.
+    category_sizes: values known in training, by categorical feature.
+    vocabulary_size: pieces of the tokeniser; 0 for a spec without text, whose ranker is the head alone (an MLP).
+    """
+
+    def __init__(
+        self,
+        spec: FeatureSpec,
+        config: StudentConfig,
+        vocabulary_size: int,
+        category_sizes: dict[str, int],
+        sees: tuple[Feature, ...] = (),
+        name: str = "ranker",
+    ) -> None:
+        super().__init__(name=name)
+        self.spec, self.sees = spec, sees
+        self.encoder = TransformerEncoder(config, vocabulary_size) if vocabulary_size and config.layers else None
+        if vocabulary_size:
+            self.lexical = LexicalFeatures(vocabulary_size, config.width)
+        self.others = tuple(f for f in (*spec.regular, *sees) if not f.is_text)
+        self.embeddings = {
+            f.name: tf.keras.layers.Embedding(
+                category_sizes[f.name] + 1, config.category_width, name=f"category_{f.name}"
+            )
+            for f in self.others
+            if f.type == "categorical"
+        }
+        self.hidden = [
+            tf.keras.layers.Dense(width, activation="relu", name=f"hidden_{i}")
+            for i, width in enumerate(config.hidden)
+        ]
+        self.dropout = tf.keras.layers.Dropout(config.dropout)
+        self.score = tf.keras.layers.Dense(1, dtype="float32", name="score")
+
+    def call(self, regular: Tensors, privileged: Tensors, mask: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """regular, privileged: as `Preprocessor` returns them; mask: bool [groups, items], False on padding.
+
+        Returns float32 [groups, items]: logits, 0 on padding.
+        """
+        groups, items = tf.unstack(tf.shape(mask))
+        parts = self._text(regular, groups, items, training) if "item_tokens" in regular else []
+        for feature in self.others:
+            values = (privileged if feature in self.sees else regular)[feature.name]
+            if feature.type == "categorical":
+                values = self.embeddings[feature.name](values)
+            if feature.level == "context":
+                values = tf.repeat(values[:, tf.newaxis], items, axis=1)
+            parts.append(values)
+        states = tf.concat([tf.cast(part, tf.float32) for part in parts], axis=-1)
+        for layer in self.hidden:
+            states = self.dropout(layer(states), training=training)
+        return tf.where(mask, tf.squeeze(self.score(states), axis=-1), 0.0)
+
+    @tf.function(reduce_retracing=True)
+    def infer(self, regular: Tensors, privileged: Tensors, mask: tf.Tensor) -> tf.Tensor:
+        """`call` as a graph, without dropout; the inputs and the result are `call`'s."""
+        return self(regular, privileged, mask, training=False)
+
+    def _text(self, regular: Tensors, groups: tf.Tensor, items: tf.Tensor, training: bool) -> list[tf.Tensor]:
+        item_tokens = regular["item_tokens"]
+        # without query text the context side is its [SEP] alone
+        context_tokens = regular.get("context_tokens", tf.fill([groups, 1], SEPARATOR_ID))
+        item_pairs = tf.reshape(item_tokens, [groups * items, tf.shape(item_tokens)[2]])
+        lexical, *matched = self.lexical(tf.repeat(context_tokens, items, axis=0), item_pairs)
+        parts = [lexical]
+        if self.encoder is not None:
+            parts.append(self.encoder(context_tokens, item_pairs, *matched, training=training))
+        return [tf.reshape(part, [groups, items, part.shape[-1]]) for part in parts]

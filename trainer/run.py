@@ -1,0 +1,147 @@
+"""A run: what it reads, what it knows of the data, and its models, each a stage in the run's directory."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from features.errors import InputError
+from features.manifest import DatasetManifest, SplitStatistics, VocabularyManifest, stage_key
+from features.spec import Feature
+from trainer.config import TrainerConfig
+from trainer.data import DatasetSplit, Groups, positive_only, scoring_batches, with_label
+from trainer.preprocessing import Preprocessor
+from trainer.ranker import Ranker
+from trainer.stages import read_file, read_manifest
+from trainer.text import Tokeniser, read_vocabulary
+from trainer.training import History, strategy_of
+
+WEIGHTS = "weights"  # a tf.train.Checkpoint in a model's directory
+HISTORY = "history.json"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The complete, matching inputs of a run."""
+
+    dataset: DatasetManifest
+    vocabulary: list[str]  # empty for a spec without regular text
+    keys: dict[str, str]  # stage keys: dataset, vocabulary
+
+
+def open_inputs(config: TrainerConfig) -> Inputs:
+    """Reads the manifests. Errors: InputError for one that is missing, incomplete or made with other features."""
+    dataset = read_manifest(config.data.dataset, DatasetManifest)
+    config.spec.refuse_difference(dataset.spec, f"dataset {config.data.dataset}", "run build_elwc with this task file")
+    train = dataset.splits.get("train")
+    if train is None or not train.groups_with_label:
+        found = train.groups if train else 0
+        raise InputError(
+            f"dataset {config.data.dataset}: train has {found} groups and none with a {config.spec.label.name}, "
+            "expected some: bring logs of more requests"
+        )
+    keys = {"dataset": dataset.stage_key}
+    if not any(feature.is_text for feature in config.spec.regular):
+        return Inputs(dataset, [], keys)
+    if config.data.vocabulary is None:
+        raise InputError("data.vocabulary is missing, expected the directory that build_vocabulary wrote")
+    manifest = read_manifest(config.data.vocabulary, VocabularyManifest)
+    if manifest.fingerprint != config.spec.fingerprint:
+        raise InputError(
+            f"vocabulary {config.data.vocabulary} was learned with other features, {manifest.fingerprint[:12]}, "
+            f"expected {config.spec.fingerprint[:12]}: run build_vocabulary again"
+        )
+    content = read_file(f"{config.data.vocabulary}/vocabulary.txt", "run build_vocabulary again")
+    return Inputs(dataset, read_vocabulary(content.decode()), {**keys, "vocabulary": manifest.stage_key})
+
+
+class Run:
+    """What every step of `fit` shares. The splits are opened when first asked for.
+
+    workdir: the run's directory.
+    """
+
+    def __init__(self, config: TrainerConfig, workdir: str) -> None:
+        self.config, self.workdir = config, workdir.rstrip("/")
+        self.inputs = open_inputs(config)
+        tokeniser = Tokeniser(self.inputs.vocabulary) if self.inputs.vocabulary else None
+        self.preprocessor = Preprocessor(config.spec, self.statistics("train").features, config.student, tokeniser)
+        self.strategy = strategy_of(config.training.devices)
+        tf.keras.mixed_precision.set_global_policy(config.training.precision)
+
+    def statistics(self, split: str) -> SplitStatistics:
+        return self.inputs.dataset.splits[split]
+
+    @cached_property
+    def train(self) -> DatasetSplit:
+        return self._split("train")
+
+    @cached_property
+    def valid(self) -> DatasetSplit:
+        return self._split("valid")
+
+    @cached_property
+    def test(self) -> DatasetSplit:
+        return self._split("test")
+
+    def _split(self, name: str) -> DatasetSplit:
+        cache = self.config.training.cache == "memory"
+        return DatasetSplit(self.config.data.dataset, name, self.config.spec, self.preprocessor, cache)
+
+    @cached_property
+    def validation(self) -> Groups:
+        """The positive groups of the validation split: what chooses checkpoints."""
+        return positive_only(with_label(self.valid.groups, self.config.spec.label.name)).cache()
+
+    @cached_property
+    def idf(self) -> NDArray[np.float32]:
+        """The weight of each piece, from the training split's items: log(1 + items / (1 + items that hold it))."""
+        pieces = len(self.inputs.vocabulary)
+        held, items = np.zeros(pieces), 0
+        for batch in scoring_batches(
+            self.train.groups.map(lambda g: {"tokens": g["regular"]["item_tokens"], "mask": g["mask"]})
+        ):
+            tokens = np.sort(batch["tokens"].numpy()[batch["mask"].numpy()], axis=1)
+            first = np.diff(tokens, axis=1, prepend=-1) != 0
+            held += np.bincount(tokens[first], minlength=pieces)
+            items += len(tokens)
+        return np.log1p(items / (1.0 + held)).astype(np.float32)
+
+    def new_ranker(self, sees: tuple[Feature, ...], seed: int) -> Ranker:
+        """A freshly initialised, built ranker on the run's devices."""
+        tf.keras.utils.set_random_seed(seed)
+        sizes = {name: len(values) for name, values in self.preprocessor.categories.items()}
+        with self.strategy.scope():
+            model = Ranker(self.config.spec, self.config.student, len(self.inputs.vocabulary), sizes, sees)
+            example = self.train.example
+            model(example["regular"], example["privileged"], example["mask"])
+            if self.inputs.vocabulary:
+                model.lexical.idf.assign(self.idf)
+        return model
+
+    def load_ranker(self, directory: str, sees: tuple[Feature, ...]) -> Ranker:
+        """The ranker whose weights `save_ranker` left in a stage's directory."""
+        model = self.new_ranker(sees, self.config.seed)
+        restored = tf.train.Checkpoint(model=model).read(f"{directory}/{WEIGHTS}")
+        restored.assert_existing_objects_matched().expect_partial()
+        return model
+
+    def key(self, **parts: object) -> str:
+        """The stage key of a model: what it is made from, beside the parts given."""
+        student = self.config.student.model_dump(mode="json")
+        return stage_key(inputs=self.inputs.keys, student=student, seed=self.config.seed, **parts)
+
+
+def save_ranker(model: Ranker, history: History, directory: str) -> None:
+    """Weights and learning curves into a stage's directory."""
+    tf.train.Checkpoint(model=model).write(f"{directory}/{WEIGHTS}")
+    with tf.io.gfile.GFile(f"{directory}/{HISTORY}", "w") as file:
+        file.write(json.dumps(history.to_json()))
+
+
+def load_history(directory: str) -> History:
+    """The learning curves in a stage's directory."""
+    return History(**json.loads(read_file(f"{directory}/{HISTORY}", "train the model again")))

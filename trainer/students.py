@@ -1,0 +1,51 @@
+"""Students: one recipe each, from the plain baseline to several teachers, by equation 1."""
+
+from trainer.config import Recipe
+from trainer.data import Groups, positive_only, training_batches, with_label, with_teachers
+from trainer.distillation import Objective
+from trainer.progress import Progress
+from trainer.run import Run, save_ranker
+from trainer.stages import make_stage
+from trainer.teachers import cached_logits, key_of, score_training_groups
+from trainer.training import Training
+
+
+def student_directory(run: Run, recipe: Recipe) -> str:
+    return f"{run.workdir}/students/{recipe.name}"
+
+
+def student_key(run: Run, recipe: Recipe) -> str:
+    """The stage key of a trained recipe: its teachers' and its starting point's keys are part of it."""
+    teachers = {name: key_of(run, run.config.teachers[name]) for name in recipe.teachers}
+    start = student_key(run, run.config.recipes[recipe.starts_from]) if recipe.starts_from else None
+    training = run.config.training.model_dump(mode="json")
+    return run.key(recipe=recipe.model_dump(mode="json"), teachers=teachers, start=start, training=training)
+
+
+def train_student(run: Run, recipe: Recipe) -> None:
+    """Trains one recipe, unless it is up to date. Without teachers only positive groups are read."""
+    config = run.config.training
+
+    def make(staging: str) -> dict[str, object]:
+        model = run.new_ranker((), run.config.seed)
+        if recipe.starts_from:
+            start = run.load_ranker(student_directory(run, run.config.recipes[recipe.starts_from]), ())
+            model.set_weights(start.get_weights())
+        batches = training_batches(_groups(run, recipe), config.batch_groups, run.config.seed)
+        progress = Progress(recipe.name, config.steps)
+        objective = Objective(recipe.data_weight, recipe.data_loss_groups)
+        history = Training(model, config, objective, run.strategy).train(batches, run.validation, progress)
+        progress.done(history)
+        save_ranker(model, history, staging)
+        return {"recipe": recipe.model_dump(mode="json"), "best_step": history.best_step}
+
+    make_stage(student_directory(run, recipe), student_key(run, recipe), make)
+
+
+def _groups(run: Run, recipe: Recipe) -> Groups:
+    """The training groups that a recipe learns from."""
+    groups = with_label(run.train.groups, recipe.learns or run.config.spec.label.name)
+    if recipe.teachers:
+        scored = [score_training_groups(run, run.config.teachers[name]) for name in recipe.teachers]
+        return with_teachers(groups, cached_logits(scored)).cache()
+    return groups if recipe.data_loss_groups == "all" else positive_only(groups).cache()

@@ -1,0 +1,151 @@
+"""Trains one ranker: equation 1's steps, validation that chooses the checkpoint, and what happened on the way."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.config import TrainingConfig
+from trainer.data import Groups, scoring_batches
+from trainer.distillation import Objective, distillation_loss
+from trainer.losses import LOSSES
+from trainer.metrics import Floats, ndcg
+from trainer.ranker import Ranker
+
+STEPS_TOGETHER = 25  # steps in one call into the graph
+
+
+@dataclass
+class History:
+    """Learning curves, one entry a validation, and the step that was kept."""
+
+    steps: list[int] = field(default_factory=list)
+    training_loss: list[float] = field(default_factory=list)  # a mean over items since the entry before
+    validation_loss: list[float] = field(default_factory=list)  # a mean over the items of positive groups
+    validation_ndcg: list[float] = field(default_factory=list)
+    best_step: int = 0
+    seconds: float = 0.0
+    pairs: int = 0  # real items trained on
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class GroupScores:
+    """A model's logits for a split, in file order and padded to the largest group."""
+
+    labels: Floats  # [groups, items]
+    scores: Floats  # [groups, items]
+    mask: np.ndarray[Any, np.dtype[np.bool_]]  # [groups, items]
+
+
+def strategy_of(devices: str) -> tf.distribute.Strategy:
+    """auto: MirroredStrategy over several GPUs, one GPU, or the CPU: whatever TensorFlow finds."""
+    gpus = tf.config.list_logical_devices("GPU")
+    if devices == "cpu" or not gpus:
+        return tf.distribute.OneDeviceStrategy("/cpu:0")
+    if devices == "gpu" or len(gpus) == 1:
+        return tf.distribute.OneDeviceStrategy("/gpu:0")
+    return tf.distribute.MirroredStrategy()
+
+
+def score(model: Ranker, groups: Groups) -> GroupScores:
+    """Scores labelled groups, in order."""
+    batches = [
+        [part.numpy() for part in (b["label"], model.infer(b["regular"], b["privileged"], b["mask"]), b["mask"])]
+        for b in scoring_batches(groups)
+    ]
+    widest = max(mask.shape[1] for _, _, mask in batches)
+    padded = [[np.pad(part, ((0, 0), (0, widest - part.shape[1]))) for part in batch] for batch in batches]
+    labels, scores, mask = (np.concatenate(parts) for parts in zip(*padded, strict=True))
+    return GroupScores(labels.astype(np.float64), scores.astype(np.float64), mask)
+
+
+def mean_bce(scored: GroupScores) -> float:
+    """Mean cross-entropy of sigma(score) over real items."""
+    loss = np.logaddexp(0.0, scored.scores) - scored.labels * scored.scores
+    return float(loss[scored.mask].mean())
+
+
+class Training:
+    """One model's training. `train` returns its history and leaves the kept weights in the model."""
+
+    def __init__(
+        self, model: Ranker, config: TrainingConfig, objective: Objective, strategy: tf.distribute.Strategy
+    ) -> None:
+        self.model, self.config, self.objective, self.strategy = model, config, objective, strategy
+        self.loss = LOSSES[config.loss]
+        with strategy.scope():
+            self.optimiser = _optimiser(model, config)
+
+    def train(self, batches: Groups, validation: Groups, report: Callable[[History], None]) -> History:
+        """batches: endless. validation: labelled positive groups. report: called at each validation."""
+        history, best, best_weights, started = History(), -np.inf, self.model.get_weights(), time.monotonic()
+        iterator = iter(self.strategy.experimental_distribute_dataset(batches))
+        several_steps = tf.function(self._several_steps)
+        step, since_best = 0, 0
+        while step < self.config.steps and since_best < self.config.patience:
+            loss_sum, items = 0.0, 0
+            target = min(step + self.config.evaluate_every, self.config.steps)
+            while step < target:
+                now = min(STEPS_TOGETHER, target - step)
+                loss, counted = several_steps(iterator, tf.constant(now))
+                loss_sum, items, step = loss_sum + float(loss), items + int(counted), step + now
+            value = self._validate(history, validation, step, loss_sum / max(items, 1))
+            history.pairs += items
+            history.seconds = time.monotonic() - started
+            if value > best:
+                best, since_best, best_weights, history.best_step = value, 0, self.model.get_weights(), step
+            else:
+                since_best += 1
+            report(history)
+        self.model.set_weights(best_weights)
+        return history
+
+    def _validate(self, history: History, validation: Groups, step: int, training_loss: float) -> float:
+        scored = score(self.model, validation)
+        history.steps.append(step)
+        history.training_loss.append(training_loss)
+        history.validation_loss.append(mean_bce(scored))
+        history.validation_ndcg.append(float(np.nanmean(ndcg(scored.labels, scored.scores, scored.mask, 8))))
+        return -history.validation_loss[-1] if self.config.select_by == "loss" else history.validation_ndcg[-1]
+
+    def _several_steps(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        loss_sum, items = tf.constant(0.0), tf.constant(0, tf.int64)
+        for _ in tf.range(steps):
+            loss, counted = self.strategy.run(self._step, args=(next(iterator),))
+            loss_sum += self.strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)
+            items += self.strategy.reduce(tf.distribute.ReduceOp.SUM, counted, axis=None)
+        return loss_sum, items
+
+    def _step(self, batch: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
+        mask = batch["mask"]
+        here = tf.math.count_nonzero(mask)
+        context = tf.distribute.get_replica_context()
+        # every replica divides by the items of the whole batch, so that summed gradients are the batch's
+        items = tf.cast(context.all_reduce(tf.distribute.ReduceOp.SUM, here), tf.float32)
+        logits = batch.get("teacher_logits", tf.zeros([*tf.unstack(tf.shape(mask)), 0]))
+        with tf.GradientTape() as tape:
+            scores = self.model(batch["regular"], batch["privileged"], mask, training=True)
+            total = distillation_loss(self.loss, scores, batch["label"], mask, logits, self.objective)
+            loss = total / items
+        variables = self.model.trainable_variables
+        self.optimiser.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return total, here
+
+
+def _optimiser(model: Ranker, config: TrainingConfig) -> tf.keras.optimizers.Optimizer:
+    decay = tf.keras.optimizers.schedules.CosineDecay(
+        initial_learning_rate=0.0 if config.warmup_steps else config.learning_rate,
+        decay_steps=max(config.steps - config.warmup_steps, 1),
+        alpha=0.1,
+        warmup_target=config.learning_rate if config.warmup_steps else None,
+        warmup_steps=config.warmup_steps,
+    )
+    optimiser = tf.keras.optimizers.AdamW(decay, weight_decay=config.weight_decay, global_clipnorm=config.clip_norm)
+    optimiser.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    return optimiser
