@@ -86,7 +86,9 @@ def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_item: ReadItem) 
     impressions = [entry for entry in events if entry.event.type == "impression"]
     nothing: dict[str, set[str]] = {}
     if not impressions:
-        fates += [Fate(entry, "unmatched", "unknown_request", "no impression has its request_id") for entry in interactions]
+        fates += [
+            Fate(entry, "unmatched", "unknown_request", "no impression has its request_id") for entry in interactions
+        ]
         return Attribution(None, [], nothing, fates, [], 0)
     first, fates = impressions[0], fates + _repeats(impressions)
     shown = read_shown(first.event, rules.max_items, read_item)

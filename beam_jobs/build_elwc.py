@@ -152,7 +152,7 @@ def _write_views(groups: Any, inputs: Inputs, staging: str) -> None:
     for split in SPLITS:
         for view in job.VIEWS:
             tag = job.view_tag(split, view)
-            views[tag] | f"Write_{tag}" >> beam.io.WriteToTFRecord(  # noqa: B018 - a transform applied is a transform run
+            views[tag] | f"Write_{tag}" >> beam.io.WriteToTFRecord(
                 join(staging, split, f"{view}_elwc"),
                 file_name_suffix=".tfrecord.gz",
                 num_shards=inputs.options.shards,
@@ -177,7 +177,7 @@ def _write_summary(pipeline: beam.Pipeline, groups: Any, tallies: Any, spec: Fea
 
 
 def _write_lines(lines: Any, name: str, prefix: str, suffix: str = ".jsonl.gz", sharded: bool = False) -> None:
-    lines | name >> beam.io.WriteToText(  # noqa: B018
+    lines | name >> beam.io.WriteToText(
         prefix,
         file_name_suffix=suffix,
         num_shards=0 if sharded else 1,
@@ -203,7 +203,9 @@ def manifest_of(inputs: Inputs, found: dict[str, Any]) -> DatasetManifest:
     }
     for kind, counts in events.items():
         if not counts.reconciles:
-            raise RuntimeError(f"{kind} events do not reconcile: {counts!r}; this is a fault of the job, not of the logs")
+            raise RuntimeError(
+                f"{kind} events do not reconcile: {counts!r}; this is a fault of the job, not of the logs"
+            )
     refused = {name.removeprefix("refused/"): n for name, n in sorted(tally.items()) if name.startswith("refused/")}
     splits = {split: SplitStatistics.model_validate(entry) for split, entry in found["splits"].items()}
     refuse_empty(events, refused, sum(split.groups for split in splits.values()))
@@ -253,15 +255,16 @@ def describe(manifest: DatasetManifest, output: str, seconds: float) -> str:
     lines = []
     for kind, counts in manifest.events.items():
         if counts.read:
-            fates = ", ".join(f"{name} {value}" for name, value in counts.model_dump().items() if value and name != "read")
+            fates = ", ".join(
+                f"{name} {value}" for name, value in counts.model_dump().items() if value and name != "read"
+            )
             lines.append(f"  {kind}: read {counts.read} = {fates}")
     if manifest.refused:
         reasons = ", ".join(f"{reason} {count}" for reason, count in manifest.refused.items())
         lines.append(f"  dead letters: {reasons}")
     for split, counted in manifest.splits.items():
-        lines.append(
-            f"  {split}: {counted.groups} groups ({counted.groups_with_label} with a positive label), {counted.items} items"
-        )
+        positive = f"{counted.groups_with_label} with a positive label"
+        lines.append(f"  {split}: {counted.groups} groups ({positive}), {counted.items} items")
     lines += [f"  warning: {warning}" for warning in manifest.warnings]
     items = sum(counted.items for counted in manifest.splits.values())
     return "\n".join([*lines, f"wrote {output}: {items} query-item pairs in {seconds:.1f} s"])
@@ -275,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("--config", required=True, help="the task file")
-    parser.add_argument("--input", required=True, nargs="+", help="paths or globs of event logs (JSON lines, plain or .gz)")
+    parser.add_argument("--input", required=True, nargs="+", help="paths or globs of logs (JSON lines, plain or .gz)")
     parser.add_argument("--products", nargs="+", default=[], help="paths or globs of product tables (JSON lines)")
     parser.add_argument("--output", required=True, help="the dataset directory to write")
     given, rest = parser.parse_known_args(arguments)

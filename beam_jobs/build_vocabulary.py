@@ -58,7 +58,9 @@ def read_inputs(config: str, dataset: str) -> Inputs:
     spec, options = load_spec(task), parse_section(task, "vocabulary", VocabularyOptions)
     manifest = existing_manifest(dataset, DatasetManifest)
     if manifest is None:
-        raise InputError(f"--dataset {dataset} has no {FILE_NAME}, expected a complete dataset: run beam_jobs.build_elwc")
+        raise InputError(
+            f"--dataset {dataset} has no {FILE_NAME}, expected a complete dataset: run beam_jobs.build_elwc"
+        )
     spec.refuse_difference(manifest.spec, dataset, "run beam_jobs.build_elwc again with this task file")
     texts = tuple(feature.name for feature in spec.regular if feature.is_text and feature.level == "item")
     reads_queries = "query" in spec and spec["query"].is_text and spec["query"].role == "regular"
@@ -99,14 +101,19 @@ def build_vocabulary(inputs: Inputs, output: str, options: PipelineOptions) -> V
 
 
 def _pieces(inputs: Inputs, output: str, staging: str, options: PipelineOptions) -> list[str]:
-    from beam_jobs.wordpiece import SPECIAL_PIECES, learn_pieces  # imports TensorFlow: seconds that --help need not wait
+    from beam_jobs.wordpiece import (
+        SPECIAL_PIECES,
+        learn_pieces,
+    )  # imports TensorFlow: seconds that --help need not wait
 
     if not inputs.text_features and not inputs.reads_queries:
         print("the task has no regular text feature: writing a vocabulary of the special pieces alone", flush=True)
         return list(SPECIAL_PIECES)
     read = [*inputs.text_features, *(["frequent queries"] if inputs.reads_queries else [])]
     print(f"building {output} from the training split's {', '.join(read)}", flush=True)
-    words = count_words(inputs.dataset, inputs.text_features, _frequent_queries(inputs), join(staging, "words"), options)
+    words = count_words(
+        inputs.dataset, inputs.text_features, _frequent_queries(inputs), join(staging, "words"), options
+    )
     remove_tree(join(staging, "words"))
     print(f"  {len(words)} distinct words, {sum(words.values())} in all", flush=True)
     return learn_pieces(words, inputs.options)

@@ -173,8 +173,8 @@ class SplitTally:
                 )
         if self.positions_have_gaps:
             yield (
-                f"{self.positions_have_gaps} of {self.groups} groups in {split} have positions other than 0, 1, 2, ...: "
-                "gaps, repeats, or another base than 0"
+                f"{self.positions_have_gaps} of {self.groups} groups in {split} have positions other than 0, 1, 2, "
+                "...: gaps, repeats, or another base than 0"
             )
         if self.items_capped:
             yield f"{self.items_capped} items in {split} lay beyond dataset.max_items and were left out"

@@ -1,8 +1,8 @@
 """Names can lie: regular features that nearly equal the label are flagged, from a sample of bounded size.
 
-A feature called `relevance_hint` may be a purchase flag in disguise. Every regular feature is compared with the
-label: area under the ROC curve, and correlation. A context feature is compared with "the group has a positive label".
-Text and categorical values are turned into numbers by the label's rate on one half of the sample, and judged on the other.
+A feature called `relevance_hint` may be a purchase flag in disguise. Every regular feature is compared with the label:
+area under the ROC curve, and correlation. A context feature is compared with "the group has a positive label". Text and
+categorical values are turned into numbers by the label's rate on one half of the sample, and judged on the other.
 """
 
 import zlib
@@ -22,10 +22,11 @@ HIGHEST_AUC = 0.95
 HIGHEST_CORRELATION = 0.9
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Places = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 
 
 class LowestKeys:
-    """Of all entries seen, the ones with the lowest keys: a uniform sample, whatever the order of adding and merging."""
+    """Of all entries seen, the ones with the lowest keys: a uniform sample, in whatever order they come."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -88,7 +89,9 @@ class LabelSample:
             for values, positive, weights in column:
                 auc, correlation = area_under_curve(values, positive), weighted_correlation(values, positive, weights)
                 if not (1 - HIGHEST_AUC < auc < HIGHEST_AUC and abs(correlation) <= HIGHEST_CORRELATION):
-                    what = f"the label {self._label!r}" if feature.level == "item" else f"a group having a {self._label!r}"
+                    what = (
+                        f"the label {self._label!r}" if feature.level == "item" else f"a group having a {self._label!r}"
+                    )
                     yield (
                         f"regular feature {feature.name!r} nearly equals {what} (AUC {auc:.3f}, correlation "
                         f"{correlation:.3f}): if it is known only afterwards, make its role privileged"
@@ -111,7 +114,7 @@ class LabelSample:
         return [(numbers[:, place], positive, weights) for place in range(numbers.shape[1])]
 
 
-def label_rates(values: Sequence[Value], positive: Array) -> tuple[Array, Array]:
+def label_rates(values: Sequence[Value], positive: Array) -> tuple[Array, Places]:
     """Each odd-placed value's label rate among the even-placed ones (one half where it does not occur there).
 
     Returns the rates and the places that they belong to.
@@ -122,7 +125,9 @@ def label_rates(values: Sequence[Value], positive: Array) -> tuple[Array, Array]
         counts[hashes[place]][0] += positive[place]
         counts[hashes[place]][1] += 1
     judged = np.arange(1, len(values), 2)
-    rates = [counts[hashes[place]][0] / counts[hashes[place]][1] if hashes[place] in counts else 0.5 for place in judged]
+    rates = [
+        counts[hashes[place]][0] / counts[hashes[place]][1] if hashes[place] in counts else 0.5 for place in judged
+    ]
     return np.asarray(rates), judged
 
 

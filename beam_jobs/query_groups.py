@@ -197,7 +197,12 @@ class GroupBuilder:
                 defaulted[feature.name] += absent
                 value, fault = feature.value_of(found)
                 if value is None:
-                    return {}, defaulted, f"{feature.name}_{'missing' if absent else 'invalid'}", f"{feature.name} {fault}"
+                    return (
+                        {},
+                        defaulted,
+                        f"{feature.name}_{'missing' if absent else 'invalid'}",
+                        f"{feature.name} {fault}",
+                    )
                 values[feature.name] = value
         return values, +defaulted, "", ""
 
@@ -208,7 +213,9 @@ def refuse_unfillable(spec: FeatureSpec) -> None:
         name = feature.name
         level = "context" if name in CONTEXT_NAMES else "item" if name in ITEM_NAMES else feature.level
         if feature.level != level:
-            raise InputError(f"features.{name}: level {feature.level}, but logs give it at level {level}: correct its level")
+            raise InputError(
+                f"features.{name}: level {feature.level}, but logs give it at level {level}: correct its level"
+            )
         numeric = name in ITEM_NAMES and name != "item_id"
         if (numeric and (not feature.is_numeric or feature.length > 1)) or (
             (name in CONTEXT_NAMES or name == "item_id") and feature.type not in ("text", "categorical")

@@ -49,7 +49,9 @@ def match_files(patterns: Sequence[str], what: str) -> list[FileMetadata]:
         try:
             matched = FileSystems.match([pattern])[0].metadata_list
         except Exception as error:  # Beam's filesystems raise many kinds; each means that nothing can be read
-            raise InputError(f"cannot list {what} {pattern!r}: {error}; give paths or globs of readable files") from None
+            raise InputError(
+                f"cannot list {what} {pattern!r}: {error}; give paths or globs of readable files"
+            ) from None
         files = [entry for entry in matched if not (is_local(entry.path) and os.path.isdir(entry.path))]
         if not files:
             raise InputError(f"{what} {pattern!r} matches no file: give paths or globs of existing files")
@@ -80,7 +82,9 @@ def refuse_foreign(output: str) -> None:
     if not os.path.isdir(output):
         raise InputError(f"--output {output} is a file, expected a directory to write: give another path")
     if os.listdir(output) and not os.path.exists(join(output, FILE_NAME)):
-        raise InputError(f"--output {output} holds files but no {FILE_NAME}, so it is not ours to replace: give another path")
+        raise InputError(
+            f"--output {output} holds files but no {FILE_NAME}, so it is not ours to replace: give another path"
+        )
 
 
 @contextmanager

@@ -48,7 +48,9 @@ class CountWords(beam.DoFn):  # type: ignore[misc]
     """Batches of (text, count) -> (word, count)."""
 
     def setup(self) -> None:
-        from beam_jobs.wordpiece import WordSplitter  # TensorFlow is imported where words are split, not where jobs start
+        from beam_jobs.wordpiece import (
+            WordSplitter,
+        )  # TensorFlow is imported where words are split, not where jobs start
 
         self._splitter = WordSplitter()
 
@@ -85,7 +87,7 @@ def count_words(
             | "SumWords" >> beam.CombinePerKey(sum)
             | "Line" >> beam.Map(orjson.dumps)
         )
-        lines | "Write" >> beam.io.WriteToText(join(staging, "counts"), coder=beam.coders.BytesCoder())  # noqa: B018
+        lines | "Write" >> beam.io.WriteToText(join(staging, "counts"), coder=beam.coders.BytesCoder())
     counts: Counter[str] = Counter()
     for entry in match_files([join(staging, "counts-*")], "word counts"):
         counts.update(dict(map(orjson.loads, read_lines(entry.path))))

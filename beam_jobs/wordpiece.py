@@ -1,7 +1,8 @@
 """A WordPiece vocabulary from texts, split into words exactly as the model's tokeniser will split them. No Beam.
 
-The model reads text as NFKC and then as `tensorflow_text.FastBertTokenizer(lower_case_nfd_strip_accents=True)`: lower-cased,
-accents removed, split at white space, punctuation and CJK characters. The first pieces are PAD (id 0), UNK, CLS and SEP.
+The model reads text as NFKC and then as `tensorflow_text.FastBertTokenizer(lower_case_nfd_strip_accents=True)`:
+lower-cased, accents removed, split at white space, punctuation and CJK characters. The first pieces are [PAD] (id 0),
+[UNK], [CLS] and [SEP].
 """
 
 import math
@@ -61,8 +62,8 @@ def learn_pieces(words: Mapping[str, int], options: VocabularyOptions) -> list[s
     least = len(SPECIAL_PIECES) + 2 * len(learner.extract_char_tokens(counts))
     if least > options.pieces:
         raise InputError(
-            f"vocabulary.pieces is {options.pieces}, expected at least {least}: the text has {len(alphabet)} characters. "
-            "Raise it, or lower vocabulary.max_alphabet"
+            f"vocabulary.pieces is {options.pieces}, expected at least {least}: the text has {len(alphabet)} "
+            "characters. Raise it, or lower vocabulary.max_alphabet"
         )
     return _search(counts, options)
 

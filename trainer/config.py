@@ -198,11 +198,13 @@ def _check_recipes(config: TrainerConfig) -> None:
         for teacher in recipe.teachers:
             if teacher not in config.teachers:
                 raise InputError(
-                    f"recipes: {recipe.name!r} names the unknown teacher {teacher!r}, expected one of {', '.join(config.teachers)}"
+                    f"recipes: {recipe.name!r} names the unknown teacher {teacher!r}, "
+                    f"expected one of {', '.join(config.teachers) or 'teachers, which is empty: name some there'}"
                 )
         if recipe.starts_from is not None and recipe.starts_from not in earlier:
             raise InputError(
-                f"recipes: {recipe.name!r} starts from {recipe.starts_from!r}, expected an earlier recipe: {', '.join(earlier)}"
+                f"recipes: {recipe.name!r} starts from {recipe.starts_from!r}, "
+                f"expected an earlier recipe: {', '.join(earlier) or 'none is before it'}"
             )
         if recipe.learns is not None and recipe.learns not in learnable:
             raise InputError(

@@ -54,7 +54,11 @@ def evaluate(run: Run) -> dict[str, Any]:
 
 def load_metrics(workdir: str) -> dict[str, Any]:
     """What `evaluate` wrote. Errors: InputError."""
-    content: dict[str, Any] = json.loads(read_file(f"{workdir}/{METRICS}", "run `python -m trainer fit` first"))
+    path = f"{workdir.rstrip('/')}/{METRICS}"
+    try:
+        content: dict[str, Any] = json.loads(read_file(path, "run `python -m trainer fit` first"))
+    except ValueError as error:
+        raise InputError(f"{path} is not what fit wrote ({error}): run `python -m trainer fit` again") from None
     return content
 
 
@@ -111,7 +115,13 @@ def _relevance(run: Run, groups: TestGroups) -> Floats | None:
         return None
     known = read_relevance(path)
     pairs = zip(groups.queries, groups.item_ids, strict=True)
-    return _padded([np.array([known.get((query, item), 0.0) for item in items]) for query, items in pairs])[0]
+    relevance = _padded([np.array([known.get((query, item), 0.0) for item in items]) for query, items in pairs])[0]
+    if not relevance.any():
+        raise InputError(
+            f"data.relevance {path} has no relevance above 0 for any item of the positive test groups, expected some: "
+            "give the file that belongs to these logs, or remove it"
+        )
+    return relevance
 
 
 def _teacher_scores(run: Run) -> dict[str, Floats]:
@@ -174,7 +184,7 @@ def _summarised(run: Run, per_group: dict[str, dict[str, Floats]], kinds: dict[s
                 row["gain"] = asdict(bootstrap.relative_gain(of_model, values[config.baseline]))
                 if "oracle" in values and not metric.startswith("relevance"):
                     share = bootstrap.share_of_distance(of_model, values[config.baseline], values["oracle"])
-                    row["share_of_distance_to_oracle"] = asdict(share)
+                    row["share_of_distance_to_oracle"] = asdict(share) if share else None
     positive = test.groups_with_label / test.groups
     for name in models:
         mean = models[name][f"ndcg@{config.cutoffs[0]}"]["value"]

@@ -46,8 +46,10 @@ class Exported(tf.Module):
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
         """string [n] -> tokens int32 [n, longest], 0 behind length int32 [n]; not truncated."""
-        assert self.preprocessor.tokeniser is not None
-        pieces = self.preprocessor.tokeniser.tokenize(text)
+        tokeniser = self.preprocessor.tokeniser
+        if tokeniser is None:
+            raise ValueError("a spec without text has no tokeniser")
+        pieces = tokeniser.tokenize(text)
         return {"tokens": pieces.to_tensor(), "length": tf.cast(pieces.row_lengths(), tf.int32)}
 
     def signatures(self) -> dict[str, Any]:

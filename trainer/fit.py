@@ -8,6 +8,7 @@ import yaml
 from trainer.config import TrainerConfig
 from trainer.evaluate import evaluate
 from trainer.export import export_student
+from trainer.references import read_relevance
 from trainer.report import write_report
 from trainer.run import Run
 from trainer.stages import write_file
@@ -23,6 +24,8 @@ def fit(config: TrainerConfig, workdir: str) -> dict[str, Any]:
     """
     started = time.monotonic()
     run = Run(config, workdir)
+    if config.data.relevance is not None:
+        read_relevance(config.data.relevance)  # evaluation reads it at the end; a wrong one should show now
     _say(f"fit {config.name} into {workdir}")
     _describe(run)
     write_file(f"{run.workdir}/config.yaml", yaml.safe_dump(config.resolved, sort_keys=False).encode())
@@ -36,9 +39,8 @@ def fit(config: TrainerConfig, workdir: str) -> dict[str, Any]:
     metrics = evaluate(run)
     write_report(run, metrics)
     version = export_student(run, metrics)
-    _say(
-        f"wrote {run.workdir}/report.html, {run.workdir}/metrics.json and {version} in {time.monotonic() - started:.0f} s"
-    )
+    written = f"{run.workdir}/report.html, {run.workdir}/metrics.json and {version}"
+    _say(f"wrote {written} in {time.monotonic() - started:.0f} s")
     print_summary(metrics)
     return metrics
 
@@ -46,9 +48,8 @@ def fit(config: TrainerConfig, workdir: str) -> dict[str, Any]:
 def _describe(run: Run) -> None:
     for name, split in run.inputs.dataset.splits.items():
         share = split.groups_with_label / max(split.groups, 1)
-        print(
-            f"  {name}: {split.groups:,} groups, {split.groups_with_label:,} with a {run.config.spec.label.name} ({share:.1%})"
-        )
+        positive = f"{split.groups_with_label:,} with a {run.config.spec.label.name}"
+        print(f"  {name}: {split.groups:,} groups, {positive} ({share:.1%})")
 
 
 def _say(line: str) -> None:

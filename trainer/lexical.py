@@ -35,11 +35,15 @@ class LexicalFeatures(tf.keras.layers.Layer):
         for tokens, found, real in zip((context_tokens, item_tokens), matched, words, strict=True):
             plain = tf.cast(real, tf.float32)
             for weight in (plain, plain * tf.gather(self.idf, tokens)):
-                shares.append(tf.math.divide_no_nan(tf.reduce_sum(found * weight, axis=1), tf.reduce_sum(weight, axis=1)))
+                shares.append(
+                    tf.math.divide_no_nan(tf.reduce_sum(found * weight, axis=1), tf.reduce_sum(weight, axis=1))
+                )
         soft = self._kernels(context_tokens, item_tokens, tf.cast(both, tf.float32), tf.cast(words[0], tf.float32))
         return tf.concat([tf.stack(shares, axis=1), soft], axis=1), matched[0], matched[1]
 
-    def _kernels(self, context_tokens: tf.Tensor, item_tokens: tf.Tensor, both: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+    def _kernels(
+        self, context_tokens: tf.Tensor, item_tokens: tf.Tensor, both: tf.Tensor, real: tf.Tensor
+    ) -> tf.Tensor:
         """For each kernel, the idf-weighted mean over query tokens of log(soft count of similar title tokens)."""
         normal = tf.math.l2_normalize(self.pieces, axis=1)
         similar = tf.matmul(tf.gather(normal, context_tokens), tf.gather(normal, item_tokens), transpose_b=True)

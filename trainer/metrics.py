@@ -67,11 +67,16 @@ class PairedBootstrap:
         resampled = (self._weights @ values) / (self._weights @ baseline) - 1.0
         return self._interval(float(values.mean() / baseline.mean() - 1.0), resampled)
 
-    def share_of_distance(self, values: Floats, baseline: Floats, oracle: Floats) -> Interval:
-        """How much of the way from the baseline's mean to the oracle's the values go: 0 none, 1 all of it."""
-        way = self._weights @ (oracle - baseline)
-        value = float((values.mean() - baseline.mean()) / (oracle.mean() - baseline.mean()))
-        return self._interval(value, (self._weights @ (values - baseline)) / way)
+    def share_of_distance(self, values: Floats, baseline: Floats, oracle: Floats) -> Interval | None:
+        """How much of the way from the baseline's mean to the oracle's the values go: 0 none, 1 all of it.
+
+        None where there is no way: the baseline ranks as well as the oracle.
+        """
+        whole = oracle.mean() - baseline.mean()
+        if not whole:
+            return None
+        gone, way = self._weights @ (values - baseline), self._weights @ (oracle - baseline)
+        return self._interval(float((values.mean() - baseline.mean()) / whole), gone[way != 0.0] / way[way != 0.0])
 
     def _interval(self, value: float, resampled: Floats) -> Interval:
         low, high = np.quantile(resampled, self._quantiles)

@@ -33,6 +33,8 @@ def scale_of(statistics: FeatureStatistics) -> Scale:
     """The Scale of a numeric feature; one that never varied in training becomes the constant 0."""
     if statistics.minimum is None or statistics.maximum is None:
         return Scale(0.0, 0.0, 0.0, 1.0)
+    if statistics.minimum == statistics.maximum:  # its deviation may be a rounding error, and is no measure then
+        return Scale(statistics.minimum, statistics.maximum, statistics.minimum, 1.0)
     return Scale(statistics.minimum, statistics.maximum, statistics.mean or 0.0, statistics.deviation or 1.0)
 
 

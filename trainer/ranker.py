@@ -40,8 +40,7 @@ class Ranker(tf.keras.Model):
             if f.type == "categorical"
         }
         self.hidden = [
-            tf.keras.layers.Dense(width, activation="relu", name=f"hidden_{i}")
-            for i, width in enumerate(config.hidden)
+            tf.keras.layers.Dense(width, activation="relu", name=f"hidden_{i}") for i, width in enumerate(config.hidden)
         ]
         self.dropout = tf.keras.layers.Dropout(config.dropout)
         self.score = tf.keras.layers.Dense(1, dtype="float32", name="score")
@@ -65,7 +64,7 @@ class Ranker(tf.keras.Model):
             states = self.dropout(layer(states), training=training)
         return tf.where(mask, tf.squeeze(self.score(states), axis=-1), 0.0)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function
     def infer(self, regular: Tensors, privileged: Tensors, mask: tf.Tensor) -> tf.Tensor:
         """`call` as a graph, without dropout; the inputs and the result are `call`'s."""
         return self(regular, privileged, mask, training=False)

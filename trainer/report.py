@@ -67,7 +67,8 @@ def bar_chart(metrics: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(8.5, 0.38 * len(rows) + 1.4))
     axes = figure.subplots()
     values = [model[column] for _, model in rows]
-    errors = [[v["value"] - v["low"] for v in values], [v["high"] - v["value"] for v in values]]
+    # a perfect model's mean and quantiles may differ in their last digit, either way
+    errors = [[max(v["value"] - v["low"], 0.0) for v in values], [max(v["high"] - v["value"], 0.0) for v in values]]
     colours = [COLOURS[model["kind"]] for _, model in rows]
     axes.barh(
         [shown_name(*row) for row in rows],

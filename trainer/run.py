@@ -1,5 +1,6 @@
 """A run: what it reads, what it knows of the data, and its models, each a stage in the run's directory."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,7 @@ from trainer.training import History, strategy_of
 
 WEIGHTS = "weights"  # a tf.train.Checkpoint in a model's directory
 HISTORY = "history.json"
+SPLITS = {"train": "to learn from", "valid": "to choose checkpoints by", "test": "to measure on"}
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,14 @@ def open_inputs(config: TrainerConfig) -> Inputs:
     """Reads the manifests. Errors: InputError for one that is missing, incomplete or made with other features."""
     dataset = read_manifest(config.data.dataset, DatasetManifest)
     config.spec.refuse_difference(dataset.spec, f"dataset {config.data.dataset}", "run build_elwc with this task file")
-    train = dataset.splits.get("train")
-    if train is None or not train.groups_with_label:
-        found = train.groups if train else 0
-        raise InputError(
-            f"dataset {config.data.dataset}: train has {found} groups and none with a {config.spec.label.name}, "
-            "expected some: bring logs of more requests"
-        )
+    for name, purpose in SPLITS.items():
+        split = dataset.splits.get(name)
+        if split is None or not split.groups_with_label:
+            raise InputError(
+                f"dataset {config.data.dataset}: {name} has {split.groups if split else 0} groups and none with a "
+                f"{config.spec.label.name}, expected some {purpose}: bring logs of more requests, or give {name} a "
+                "larger share in `dataset:`"
+            )
     keys = {"dataset": dataset.stage_key}
     if not any(feature.is_text for feature in config.spec.regular):
         return Inputs(dataset, [], keys)
@@ -55,6 +58,12 @@ def open_inputs(config: TrainerConfig) -> Inputs:
             f"expected {config.spec.fingerprint[:12]}: run build_vocabulary again"
         )
     content = read_file(f"{config.data.vocabulary}/vocabulary.txt", "run build_vocabulary again")
+    found = hashlib.sha256(content).hexdigest()
+    if found != manifest.sha256:
+        raise InputError(
+            f"vocabulary {config.data.vocabulary}: vocabulary.txt has SHA-256 {found[:12]}, expected "
+            f"{manifest.sha256[:12]}, which its manifest says: run build_vocabulary again"
+        )
     return Inputs(dataset, read_vocabulary(content.decode()), {**keys, "vocabulary": manifest.stage_key})
 
 
@@ -96,29 +105,35 @@ class Run:
         """The positive groups of the validation split: what chooses checkpoints."""
         return positive_only(with_label(self.valid.groups, self.config.spec.label.name)).cache()
 
+    @property
+    def pieces(self) -> int:
+        """The pieces that a ranker embeds; 0 where items have no text that a query's could be compared with."""
+        item_features = self.config.spec.at("item", self.config.spec.regular)
+        return len(self.inputs.vocabulary) if any(f.is_text for f in item_features) else 0
+
     @cached_property
     def idf(self) -> NDArray[np.float32]:
         """The weight of each piece, from the training split's items: log(1 + items / (1 + items that hold it))."""
-        pieces = len(self.inputs.vocabulary)
-        held, items = np.zeros(pieces), 0
+        held, items = np.zeros(self.pieces), 0
         for batch in scoring_batches(
             self.train.groups.map(lambda g: {"tokens": g["regular"]["item_tokens"], "mask": g["mask"]})
         ):
             tokens = np.sort(batch["tokens"].numpy()[batch["mask"].numpy()], axis=1)
             first = np.diff(tokens, axis=1, prepend=-1) != 0
-            held += np.bincount(tokens[first], minlength=pieces)
+            held += np.bincount(tokens[first], minlength=self.pieces)
             items += len(tokens)
-        return np.log1p(items / (1.0 + held)).astype(np.float32)
+        weights: NDArray[np.float32] = np.log1p(items / (1.0 + held)).astype(np.float32)
+        return weights
 
     def new_ranker(self, sees: tuple[Feature, ...], seed: int) -> Ranker:
         """A freshly initialised, built ranker on the run's devices."""
         tf.keras.utils.set_random_seed(seed)
         sizes = {name: len(values) for name, values in self.preprocessor.categories.items()}
         with self.strategy.scope():
-            model = Ranker(self.config.spec, self.config.student, len(self.inputs.vocabulary), sizes, sees)
+            model = Ranker(self.config.spec, self.config.student, self.pieces, sizes, sees)
             example = self.train.example
             model(example["regular"], example["privileged"], example["mask"])
-            if self.inputs.vocabulary:
+            if self.pieces:
                 model.lexical.idf.assign(self.idf)
         return model
 

@@ -34,13 +34,15 @@ def read_file(path: str, remedy: str) -> bytes:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Writes a file and, before it, the directories that it needs. Errors: InputError."""
+    """Writes a file, whole or not at all, and before it the directories that it needs. Errors: InputError."""
+    staging = f"{path}.partial"
     try:
         tf.io.gfile.makedirs(path.rpartition("/")[0] or ".")
-        with tf.io.gfile.GFile(path, "wb") as file:
+        with tf.io.gfile.GFile(staging, "wb") as file:
             file.write(content)
+        tf.io.gfile.rename(staging, path, overwrite=True)
     except tf.errors.OpError as error:
-        raise InputError(f"cannot write {path}: {error.message}; give --workdir a writable place") from None
+        raise InputError(f"cannot write {path}: {error.message}; name a writable place") from None
 
 
 def is_up_to_date(directory: str, key: str) -> bool:

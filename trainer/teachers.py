@@ -3,12 +3,12 @@
 import tensorflow as tf
 
 from trainer.config import TeacherConfig
-from trainer.data import Groups, positive_only, scoring_batches, training_batches, with_label
+from trainer.data import Groups, positive_only, training_batches, with_label
 from trainer.distillation import Objective
 from trainer.progress import Progress
 from trainer.run import Run, save_ranker
 from trainer.stages import is_up_to_date, make_stage
-from trainer.training import Training
+from trainer.training import Training, inferred
 
 SCORES = "train.tfrecord.gz"  # one record a group, in the dataset's order: its logits as little-endian float32
 
@@ -48,12 +48,10 @@ def score_training_groups(run: Run, teacher: TeacherConfig) -> str:
         model = run.load_ranker(directory_of(run, teacher), tuple(run.config.spec[name] for name in teacher.sees))
         groups, options = 0, tf.io.TFRecordOptions("GZIP", compression_level=1)
         with tf.io.TFRecordWriter(f"{staging}/{SCORES}", options) as writer:
-            for batch in scoring_batches(run.train.groups):
-                logits = model.infer(batch["regular"], batch["privileged"], batch["mask"])
-                scores, mask = logits.numpy().astype("<f4"), batch["mask"].numpy()
-                for row, real in zip(scores, mask, strict=True):
+            for batch, logits in inferred(model, run.train.groups):
+                for row, real in zip(logits.astype("<f4"), batch["mask"].numpy(), strict=True):
                     writer.write(row[real].tobytes())
-                groups += len(scores)
+                groups += len(logits)
         print(f"  teacher {teacher.name}: scored {groups:,} training groups", flush=True)
         return {"groups": groups}
 

@@ -1,13 +1,15 @@
 """Trains one ranker: equation 1's steps, validation that chooses the checkpoint, and what happened on the way."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
+from features.errors import InputError
 from trainer.config import TrainingConfig
 from trainer.data import Groups, scoring_batches
 from trainer.distillation import Objective, distillation_loss
@@ -40,7 +42,7 @@ class GroupScores:
 
     labels: Floats  # [groups, items]
     scores: Floats  # [groups, items]
-    mask: np.ndarray[Any, np.dtype[np.bool_]]  # [groups, items]
+    mask: NDArray[np.bool_]  # [groups, items]
 
 
 def strategy_of(devices: str) -> tf.distribute.Strategy:
@@ -53,12 +55,19 @@ def strategy_of(devices: str) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy()
 
 
+def inferred(model: Ranker, groups: Groups) -> Iterator[tuple[dict[str, Any], NDArray[np.float32]]]:
+    """Batches of groups, in order, with the model's logits [groups, items] for each."""
+    batches = scoring_batches(groups)
+    shapes = batches.element_spec
+    # traced once for every shape there is, not anew for each that comes along
+    model.infer.get_concrete_function(shapes["regular"], shapes["privileged"], shapes["mask"])
+    for batch in batches:
+        yield batch, model.infer(batch["regular"], batch["privileged"], batch["mask"]).numpy()
+
+
 def score(model: Ranker, groups: Groups) -> GroupScores:
     """Scores labelled groups, in order."""
-    batches = [
-        [part.numpy() for part in (b["label"], model.infer(b["regular"], b["privileged"], b["mask"]), b["mask"])]
-        for b in scoring_batches(groups)
-    ]
+    batches = [(b["label"].numpy(), logits, b["mask"].numpy()) for b, logits in inferred(model, groups)]
     widest = max(mask.shape[1] for _, _, mask in batches)
     padded = [[np.pad(part, ((0, 0), (0, widest - part.shape[1]))) for part in batch] for batch in batches]
     labels, scores, mask = (np.concatenate(parts) for parts in zip(*padded, strict=True))
@@ -95,6 +104,11 @@ class Training:
                 now = min(STEPS_TOGETHER, target - step)
                 loss, counted = several_steps(iterator, tf.constant(now))
                 loss_sum, items, step = loss_sum + float(loss), items + int(counted), step + now
+            if not np.isfinite(loss_sum):
+                raise InputError(
+                    f"training diverged: the loss is {loss_sum} at step {step}, expected a finite number. "
+                    "Lower learning_rate or clip_norm in the task file"
+                )
             value = self._validate(history, validation, step, loss_sum / max(items, 1))
             history.pairs += items
             history.seconds = time.monotonic() - started
@@ -117,12 +131,12 @@ class Training:
     def _several_steps(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         loss_sum, items = tf.constant(0.0), tf.constant(0, tf.int64)
         for _ in tf.range(steps):
-            loss, counted = self.strategy.run(self._step, args=(next(iterator),))
+            loss, counted = self.strategy.run(self.train_step, args=(next(iterator),))
             loss_sum += self.strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)
             items += self.strategy.reduce(tf.distribute.ReduceOp.SUM, counted, axis=None)
         return loss_sum, items
 
-    def _step(self, batch: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
+    def train_step(self, batch: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
         mask = batch["mask"]
         here = tf.math.count_nonzero(mask)
         context = tf.distribute.get_replica_context()

@@ -56,9 +56,11 @@ def groups(dataset: Path, view: View = "training", *splits: str) -> dict[str, Qu
     """request id -> group, over the splits (all by default)."""
     spec = manifest_of(dataset).spec
     decoded = [
-        decode_group(record, spec) for split in splits or ("train", "valid", "test") for record in records(dataset, split, view)
+        decode_group(record, spec)
+        for split in splits or ("train", "valid", "test")
+        for record in records(dataset, split, view)
     ]
-    return {str(group.context["request_id"] if "request_id" in group.context else index): group for index, group in enumerate(decoded)}
+    return {str(group.context.get("request_id", index)): group for index, group in enumerate(decoded)}
 
 
 def item(group: QueryGroup, item_id: str) -> dict[str, Any]:

@@ -42,7 +42,10 @@ def test_each_interaction_reaches_its_item():
 
 def test_items_come_by_position():
     items = [{"item_id": "p1", "position": 2}, {"item_id": "p2", "position": 0}]
-    assert [(item.item_id, item.position) for item in run(impression("r1", "sofa", *items)).items] == [("p2", 0), ("p1", 2)]
+    assert [(item.item_id, item.position) for item in run(impression("r1", "sofa", *items)).items] == [
+        ("p2", 0),
+        ("p1", 2),
+    ]
 
 
 def test_the_same_event_id_counts_once():
@@ -89,7 +92,9 @@ def test_a_request_without_an_impression_is_unknown():
 
 
 def test_items_beyond_max_items_are_capped_with_their_interactions():
-    result = run(impression("r1", "sofa", "p1", "p2", "p3", "p4", "p5"), act("click", "r1", "p4"), act("click", "r1", "p3"))
+    result = run(
+        impression("r1", "sofa", "p1", "p2", "p3", "p4", "p5"), act("click", "r1", "p4"), act("click", "r1", "p3")
+    )
     assert ([item.item_id for item in result.items], result.items_capped) == (["p1", "p2", "p3"], 2)
     assert result.acted["click"] == {"p3"}
     assert ("click", "capped", "item_capped") in fates(result)
@@ -124,7 +129,12 @@ def test_an_impression_refused_as_a_whole_leaves_nothing_used():
 
 
 def test_the_order_of_reading_does_not_matter():
-    events = [SHOWN, act("click", "r1", "p1"), act("click", "r1", "p1", at=NOON + 2 * HOUR), act("purchase", "r1", "p7")]
+    events = [
+        SHOWN,
+        act("click", "r1", "p1"),
+        act("click", "r1", "p1", at=NOON + 2 * HOUR),
+        act("purchase", "r1", "p7"),
+    ]
     results = [run(*order) for order in itertools.permutations(events)]
     assert all(result == results[0] for result in results)
 

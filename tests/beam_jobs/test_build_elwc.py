@@ -21,13 +21,15 @@ RICH = {
 }
 
 
+CHAIR = {"item_id": "p3", "features": {"title": "chair", "price": 5, "brand": "acme"}}
+SHOWN = impression("r1", "Blue  Sofa", "p1", "p2", CHAIR, features={"shop": "app"})
+
+
 def sofa() -> list[Any]:
     """Request r1: a purchase, and one event of every fault."""
     return [
-        impression("r1", "Blue  Sofa", "p1", "p2", {"item_id": "p3", "features": {"title": "chair", "price": 5, "brand": "acme"}},
-                   features={"shop": "app"}),
-        impression("r1", "Blue  Sofa", "p1", "p2", {"item_id": "p3", "features": {"title": "chair", "price": 5, "brand": "acme"}},
-                   features={"shop": "app"}),                             # duplicate
+        SHOWN,
+        SHOWN,                                                            # duplicate
         act("click", "r1", "p2"),
         act("click", "r1", "p2"),                                         # duplicate
         act("click", "r1", "p1", at=NOON + HOUR + 1),                     # late
@@ -96,7 +98,8 @@ def test_dead_letters_are_their_owners_alone_and_name_no_user(dataset):
 def test_items_carry_what_happened_to_them(dataset):
     group = groups(dataset)["r1"]
     behaviour = {
-        entry["item_id"]: (entry["position"], entry["click"], entry["add_to_cart"], entry["purchase"]) for entry in group.items
+        entry["item_id"]: (entry["position"], entry["click"], entry["add_to_cart"], entry["purchase"])
+        for entry in group.items
     }
     assert behaviour == {"p1": (0, False, False, False), "p2": (1, True, True, True), "p3": (2, False, False, False)}
 
@@ -106,7 +109,13 @@ def test_features_come_from_the_impression_or_their_default(dataset):
     assert (group.context["query"], group.context["shop"]) == ("Blue  Sofa", "app")
     third, first = item(group, "p3"), item(group, "p1")
     assert (third["title"], third["price"], third["brand"]) == ("chair", 5.0, "acme")
-    assert (first["price"], first["picture"], first["stock"], first["new"], first["brand"]) == (0.0, (0.0, 0.0), -1, False, "none")
+    assert (first["price"], first["picture"], first["stock"], first["new"], first["brand"]) == (
+        0.0,
+        (0.0, 0.0),
+        -1,
+        False,
+        "none",
+    )
 
 
 def test_a_group_without_a_purchase_stays_without_its_unusable_and_capped_items(dataset):
@@ -125,7 +134,9 @@ def test_user_ids_never_reach_a_dataset(dataset):
 def test_a_dataset_has_both_views_of_every_split_and_nothing_else(dataset):
     names = sorted(path.relative_to(dataset).as_posix() for path in dataset.rglob("*") if path.is_file())
     views = [
-        f"{split}/{view}_elwc-00000-of-00001.tfrecord.gz" for split in ("test", "train", "valid") for view in ("serving", "training")
+        f"{split}/{view}_elwc-00000-of-00001.tfrecord.gz"
+        for split in ("test", "train", "valid")
+        for view in ("serving", "training")
     ]
     lines = ["dead_letters/dead_letters-00000-of-00001.jsonl.gz", "train/frequent_queries.jsonl.gz"]
     assert names == sorted([*lines, "manifest.json", *views])
@@ -142,7 +153,8 @@ def test_statistics_tell_values_and_defaults(tmp_path):
     price = train.features["price"]
     # prices 1, 3 and the default 0: mean 4/3, variance (1 + 9 + 0) / 3 - 16 / 9 = 14 / 9
     assert (price.count, price.missing, price.minimum, price.maximum) == (3, 1, 0.0, 3.0)
-    assert price.mean == pytest.approx(4 / 3) and price.deviation == pytest.approx((14 / 9) ** 0.5)
+    assert price.mean == pytest.approx(4 / 3)
+    assert price.deviation == pytest.approx((14 / 9) ** 0.5)
     assert train.features["brand"].values == {"acme": 2, "none": 1}
     assert (train.features["title"].longest, train.features["purchase"].mean) == (3, pytest.approx(1 / 3))
     assert train.features["shop"].missing == 1
@@ -156,10 +168,15 @@ def test_a_query_lands_in_one_split_however_it_is_written(tmp_path):
     rows = [impression(f"r{n}", spellings[n % 4] + (f" {n // 4}"), "p1", "p2") for n in range(240)]
     manifest = build(write_task(tmp_path), write_jsonl(tmp_path / "events.jsonl", *rows), tmp_path / "dataset")
     seen = {
-        split: {normalise_query(str(group.context["query"])) for group in groups(tmp_path / "dataset", "training", split).values()}
+        split: {
+            normalise_query(str(group.context["query"]))
+            for group in groups(tmp_path / "dataset", "training", split).values()
+        }
         for split in ("train", "valid", "test")
     }
-    assert not seen["train"] & seen["valid"] and not seen["train"] & seen["test"] and not seen["valid"] & seen["test"]
+    assert not seen["train"] & seen["valid"]
+    assert not seen["train"] & seen["test"]
+    assert not seen["valid"] & seen["test"]
     assert sum(map(len, seen.values())) == 60
     assert sum(split.groups for split in manifest.splits.values()) == 240
     assert manifest.splits["train"].groups > 120  # the default shares are 0.8, 0.1, 0.1
@@ -179,8 +196,8 @@ def test_another_seed_splits_otherwise(tmp_path):
 
 
 def test_what_the_impression_lacks_comes_from_the_product_table(tmp_path):
-    shown = impression("r1", "sofa", {"item_id": "p1"}, {"item_id": "p2", "features": {"title": "own title", "price": None}},
-                       {"item_id": "p3", "features": {"title": "  "}})  # fmt: skip
+    second = {"item_id": "p2", "features": {"title": "own title", "price": None}}
+    shown = impression("r1", "sofa", {"item_id": "p1"}, second, {"item_id": "p3", "features": {"title": "  "}})
     table = write_jsonl(
         tmp_path / "products.jsonl.gz",
         {"item_id": "p1", "title": "old", "timestamp_ms": 5},

@@ -1,4 +1,4 @@
-"""Two of the guards of privilege: the serving view, and an item order that says nothing. Each test tries to break one."""
+"""Two guards of privilege: the serving view, and an item order that says nothing. Each test tries to break one."""
 
 import os
 from pathlib import Path
@@ -49,15 +49,36 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_serving_view_holds_no_privileged_or_label_name_or_value(dataset):
     for split in SPLITS:
         serving = b"".join(records(dataset, split, "serving"))
-        assert b"title" in serving and b"query" in serving
-        for name in (b"position", b"click", b"add_to_cart", b"purchase", b"dwell", b"session", b"smuggled", b"item_id", b"request_id"):
+        assert b"title" in serving
+        assert b"query" in serving
+        for name in (
+            b"position",
+            b"click",
+            b"add_to_cart",
+            b"purchase",
+            b"dwell",
+            b"session",
+            b"smuggled",
+            b"item_id",
+            b"request_id",
+        ):
             assert name not in serving, name
 
 
 def test_the_training_view_does_hold_them(dataset):
     # so that the test above cannot pass because the names are spelt differently
     training = b"".join(records(dataset, "train", "training"))
-    for name in (b"position", b"click", b"add_to_cart", b"purchase", b"dwell", b"session", b"smuggled", b"item_id", b"request_id"):
+    for name in (
+        b"position",
+        b"click",
+        b"add_to_cart",
+        b"purchase",
+        b"dwell",
+        b"session",
+        b"smuggled",
+        b"item_id",
+        b"request_id",
+    ):
         assert name in training, name
 
 
@@ -86,7 +107,10 @@ def test_the_place_in_a_group_says_nothing_of_the_position(dataset):
 
 def test_a_constant_scorer_scores_like_random_order(dataset):
     # a constant scorer leaves the dataset's order; the bought item's reciprocal rank is then that of a uniform place
-    ranks = [next(place for place, entry in enumerate(group.items, 1) if entry["purchase"]) for group in groups(dataset).values()]
+    ranks = [
+        next(place for place, entry in enumerate(group.items, 1) if entry["purchase"])
+        for group in groups(dataset).values()
+    ]
     uniform = [1 / place for place in range(1, ITEMS + 1)]
     expected = fmean(uniform)
     deviation = (fmean(value**2 for value in uniform) - expected**2) ** 0.5

@@ -17,7 +17,8 @@ def test_ids_may_be_numbers_and_a_timestamp_a_numeric_string():
 
 def test_an_event_without_a_user_is_read():
     event = read_event(b'{"event_id":"e","timestamp_ms":1,"request_id":"r","purchase":{"item_id":"p"}}')
-    assert isinstance(event, Event) and event.user_id == ""
+    assert isinstance(event, Event)
+    assert event.user_id == ""
 
 
 def without(name: str) -> bytes:
@@ -58,22 +59,39 @@ def test_hostile_lines_are_malformed_never_an_exception(line):
 def test_two_event_types_on_one_line_are_no_event():
     both = {**act("click", "r1", "p1"), "purchase": {"item_id": "p1"}}
     found = read_event(orjson.dumps(both))
-    assert isinstance(found, Malformed) and found.reason == "no_event_type"
+    assert isinstance(found, Malformed)
+    assert found.reason == "no_event_type"
 
 
 @pytest.mark.parametrize(
     "body",
-    [{"items": [1], "query": "q"}, {"items": {}, "query": "q"}, {"items": [{}]}, {"items": [{}], "query": "q", "features": 1}, 3],
+    [
+        {"items": [1], "query": "q"},
+        {"items": {}, "query": "q"},
+        {"items": [{}]},
+        {"items": [{}], "query": "q", "features": 1},
+        3,
+    ],
     ids=repr,
 )
 def test_impressions_of_a_wrong_shape_are_malformed(body):
     found = read_event(orjson.dumps({**impression("r1", "q", "p1"), "impression": body}))
-    assert isinstance(found, Malformed) and found.reason == "impression_invalid"
+    assert isinstance(found, Malformed)
+    assert found.reason == "impression_invalid"
 
 
 def test_positions_left_out_are_the_top():
     # protobuf's JSON omits a field that is 0
-    assert [read_position(raw) for raw in (None, 0, 3, -1, 1.0, True, "1", 2**31)] == [0, 0, 3, None, None, None, None, None]
+    assert [read_position(raw) for raw in (None, 0, 3, -1, 1.0, True, "1", 2**31)] == [
+        0,
+        0,
+        3,
+        None,
+        None,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_timestamps_that_are_none():

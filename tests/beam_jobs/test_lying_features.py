@@ -33,10 +33,15 @@ def rows() -> list[Any]:
         items = []
         for place in range(4):
             label = bought and place == n % 4
-            items.append({"item_id": f"p{place}", "features": {
-                "title": f"title {chance.randrange(40)}", "hint": label, "revenue": 10 + chance.random() if label else chance.random(),
-                "state": "shipped" if label else chance.choice(["none", "listed"]), "note": "thanks" if label else "-",
-                "profile": [chance.random(), -float(label)], "price": chance.random(), "brand": chance.choice("abc")}})  # fmt: skip
+            lies = {
+                "hint": label,
+                "revenue": 10 * label + chance.random(),
+                "state": "shipped" if label else chance.choice(["none", "listed"]),
+                "note": "thanks" if label else "-",
+                "profile": [chance.random(), -float(label)],
+            }
+            honest = {"title": f"title {place}", "price": chance.random(), "brand": chance.choice("abc")}
+            items.append({"item_id": f"p{place}", "features": {**honest, **lies}})
         context = {"outcome": int(bought), "season": chance.choice(["summer", "winter"])}
         lines.append(impression(f"r{n}", f"query {n}", *items, features=context))
         if bought:
@@ -47,9 +52,14 @@ def rows() -> list[Any]:
 def test_lying_features_are_flagged_and_honest_ones_are_not(tmp_path, capsys):
     config = write_task(tmp_path, LYING, dataset={"splits": {"train": 1, "valid": 0, "test": 0}})
     manifest = build(config, write_jsonl(tmp_path / "events.jsonl", *rows()), tmp_path / "dataset")
-    flagged = {name for name in LYING if any(f"feature '{name}' nearly equals" in warning for warning in manifest.warnings)}
+    flagged = {
+        name for name in LYING if any(f"feature '{name}' nearly equals" in warning for warning in manifest.warnings)
+    }
     assert flagged == LIARS
-    assert "regular feature 'hint' nearly equals the label 'purchase' (AUC 1.000, correlation 1.000)" in capsys.readouterr().out
+    assert (
+        "regular feature 'hint' nearly equals the label 'purchase' (AUC 1.000, correlation 1.000)"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_product_row_stamped_after_the_impression_is_flagged(tmp_path):
@@ -61,7 +71,9 @@ def test_a_product_row_stamped_after_the_impression_is_flagged(tmp_path):
     logs = write_jsonl(tmp_path / "events.jsonl", impression("r1", "sofa", {"item_id": "p1"}, {"item_id": "p2"}))
     config = write_task(tmp_path, dataset={"splits": {"train": 1, "valid": 0, "test": 0}})
     manifest = build(config, logs, tmp_path / "dataset", "--products", table)
-    assert any("'title' of 1 items in train comes from product rows stamped after" in warning for warning in manifest.warnings)
+    assert any(
+        "'title' of 1 items in train comes from product rows stamped after" in warning for warning in manifest.warnings
+    )
 
 
 def test_positions_from_another_base_are_flagged(tmp_path):

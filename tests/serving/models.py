@@ -54,7 +54,7 @@ NUMBERS_ONLY = spec_from_json(
 )
 
 
-class Overlap(tf.Module):  # type: ignore[misc]
+class Overlap(tf.Module):
     """Logit = share of the query's tokens that the title holds, doubled, minus 1, plus price / 100.
 
     So a title with all of them has logit 1, with half of them 0, with none -1. A title with the token `broken` has

@@ -74,7 +74,7 @@ def test_a_model_that_reads_a_privileged_feature_from_examples_is_not_loaded(tmp
 
     module = models.Overlap(models.SHOP)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def serving_default(examples: tf.Tensor) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_example(examples, {"click": tf.io.FixedLenFeature([1], tf.int64, default_value=[0])})
         return {"score": tf.cast(parsed["click"], tf.float32)}

@@ -1,0 +1,47 @@
+"""Training speed of the demo's student: pairs/s through the whole input path, against its bare step.
+
+Needs a dataset: `make demo` first. The peer takes the same step on one batch that stays in memory, so the ratio is the
+share of the bare speed that reading, bucketing and batching leave.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from statistics import median
+
+import tensorflow as tf
+
+from benchmarks.figures import emit
+from trainer.config import load_config
+from trainer.data import training_batches, with_label
+from trainer.distillation import Objective
+from trainer.run import Run
+from trainer.training import Training
+
+GROUPS = 4000  # training groups read
+WARM_UP_STEPS, STEPS, RUNS = 10, 30, 5
+
+
+def bench_training(config_path: str, workdir: str) -> None:
+    """Emits `training_pairs_per_second`, the median of several runs that alternate with the peer's."""
+    config = load_config(config_path)
+    run = Run(config, workdir)
+    groups = with_label(run.train.groups.take(GROUPS), config.spec.label.name).cache()
+    training = Training(run.new_ranker((), config.seed), config.training, Objective(), run.strategy)
+    batches = iter(training_batches(groups, config.training.batch_groups, config.seed))
+    in_memory = [next(batches) for _ in range(8)]
+    step = tf.function(lambda batch: run.strategy.run(training.train_step, args=(batch,)), reduce_retracing=True)
+    _pairs_per_second(step, batches, WARM_UP_STEPS)
+    ours, bare = [], []
+    for _ in range(RUNS):
+        ours.append(_pairs_per_second(step, batches, STEPS))
+        bare.append(_pairs_per_second(step, cycle(in_memory), STEPS))
+    emit("training_pairs_per_second", median(ours), "pairs/s", peer=median(bare))
+
+
+def _pairs_per_second(step: Callable[..., tuple[tf.Tensor, tf.Tensor]], batches: Iterator[object], steps: int) -> float:
+    started, pairs = time.perf_counter(), 0
+    for _ in range(steps):
+        _, counted = step(next(batches))
+        pairs += int(counted)
+    return pairs / (time.perf_counter() - started)
