@@ -30,7 +30,7 @@ Tally = Counter[str]
 """Counts by slash-separated name: 'read/click', 'used/click', 'refused/not_json', ..."""
 
 
-class CountingDoFn(beam.DoFn):  # type: ignore[misc]
+class CountingDoFn(beam.DoFn):
     """A DoFn that counts in its data: one Counter a bundle, on the output TALLY."""
 
     def start_bundle(self) -> None:
@@ -105,7 +105,7 @@ class BuildGroups(CountingDoFn):
             PROGRESS.info("  built %d query groups", self._built)
 
 
-class EncodeViews(beam.DoFn):  # type: ignore[misc]
+class EncodeViews(beam.DoFn):
     """A query group -> its bytes on the output '<split>_<view>', both views at once, so that they stay aligned."""
 
     def __init__(self, spec: FeatureSpec) -> None:
@@ -120,7 +120,7 @@ def view_tag(split: str, view: View) -> str:
     return f"{split}_{view}"
 
 
-class SplitStatisticsFn(beam.CombineFn):  # type: ignore[misc]
+class SplitStatisticsFn(beam.CombineFn):
     """Query groups -> SplitTally."""
 
     def __init__(self, spec: FeatureSpec) -> None:
@@ -146,7 +146,7 @@ class SplitStatisticsFn(beam.CombineFn):  # type: ignore[misc]
         return tally.settle()
 
 
-class DistinctUsersFn(beam.CombineFn):  # type: ignore[misc]
+class DistinctUsersFn(beam.CombineFn):
     """Users' ids -> (requests, distinct users, counted up to `enough`): no more ids are held than are needed."""
 
     def __init__(self, enough: int) -> None:
@@ -172,7 +172,7 @@ class DistinctUsersFn(beam.CombineFn):  # type: ignore[misc]
         return seen[0], len(seen[1])
 
 
-class SumTallies(beam.CombineFn):  # type: ignore[misc]
+class SumTallies(beam.CombineFn):
     """Counters -> their sum."""
 
     def create_accumulator(self) -> Tally:
@@ -192,7 +192,7 @@ class SumTallies(beam.CombineFn):  # type: ignore[misc]
         return total
 
 
-class ReadKeyed(beam.PTransform):  # type: ignore[misc]
+class ReadKeyed(beam.PTransform):
     """Files -> what a keying DoFn makes of their lines: (keyed, dead letters, tallies)."""
 
     def __init__(self, paths: Sequence[str], what: str, keying: CountingDoFn, keyed: Any) -> None:

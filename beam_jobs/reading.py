@@ -53,7 +53,7 @@ def check_readable(paths: Iterable[str], what: str) -> None:
             raise InputError(f"{what} {error}; give whole, readable files (JSON lines, plain or .gz)") from None
 
 
-class ReadLines(beam.DoFn):  # type: ignore[misc]
+class ReadLines(beam.DoFn):
     """Paths -> their lines. One file is one unit of work, so large logs come in several files."""
 
     def __init__(self, what: str, files: int) -> None:

@@ -17,7 +17,7 @@ from protos import elwc_pb2
 _TEXTS_HELD = 100_000  # distinct texts that a worker counts before it passes them on
 
 
-class CountTexts(beam.DoFn):  # type: ignore[misc]
+class CountTexts(beam.DoFn):
     """Serving-view records -> (text of an item feature, groups that show it)."""
 
     def __init__(self, features: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class CountTexts(beam.DoFn):  # type: ignore[misc]
             yield WindowedValue(entry, window.max_timestamp(), [window])
 
 
-class CountWords(beam.DoFn):  # type: ignore[misc]
+class CountWords(beam.DoFn):
     """Batches of (text, count) -> (word, count)."""
 
     def setup(self) -> None:

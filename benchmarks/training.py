@@ -4,6 +4,7 @@ Needs a dataset: `make demo` first. The peer takes the same step on one batch th
 share of the bare speed that reading, bucketing and batching leave.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -12,6 +13,7 @@ from statistics import median
 import tensorflow as tf
 
 from benchmarks.figures import emit
+from features.errors import exit_code_of
 from trainer.config import load_config
 from trainer.data import training_batches, with_label
 from trainer.distillation import Objective
@@ -27,7 +29,9 @@ def bench_training(config_path: str, workdir: str) -> None:
     config = load_config(config_path)
     run = Run(config, workdir)
     groups = with_label(run.train.groups.take(GROUPS), config.spec.label.name).cache()
-    training = Training(run.new_ranker((), config.seed), config.training, Objective(), run.strategy)
+    training = Training(
+        run.new_ranker((), config.seed, config.training.dropout), config.training, Objective(), run.strategy
+    )
     batches = iter(training_batches(groups, config.training.batch_groups, config.seed))
     in_memory = [next(batches) for _ in range(8)]
     step = tf.function(lambda batch: run.strategy.run(training.train_step, args=(batch,)), reduce_retracing=True)
@@ -45,3 +49,7 @@ def _pairs_per_second(step: Callable[..., tuple[tf.Tensor, tf.Tensor]], batches:
         _, counted = step(next(batches))
         pairs += int(counted)
     return pairs / (time.perf_counter() - started)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(lambda: bench_training("configs/product_search.yaml", "build/demo/run")))

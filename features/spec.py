@@ -20,7 +20,7 @@ Role = Literal["regular", "privileged", "label", "id"]
 BEHAVIOURS = frozenset({"position", "click", "add_to_cart", "purchase"})
 # Names that the exported signatures and /rank use for themselves.
 RESERVED = frozenset(
-    {"item_count", "examples", "score", "items", "id", "top_n", "return_titles", "model_version", "debug"}
+    {"item_count", "examples", "score", "items", "id", "top_n", "return_titles", "model_version", "debug", "index"}
 )
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 

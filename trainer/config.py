@@ -25,7 +25,6 @@ class StudentConfig(Section):
     width: int = Field(default=64, ge=8, le=4096)
     heads: int = Field(default=4, ge=1, le=64)
     feed_forward: int = Field(default=256, ge=8)  # width of a layer's inner projection
-    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     split_layers: int = Field(default=0, ge=0)  # lowest layers in which query and item attend separately
     max_context_tokens: int = Field(default=16, ge=1, le=512)  # WordPiece tokens of the query side
     max_item_tokens: int = Field(default=40, ge=1, le=2048)  # WordPiece tokens of an item's side
@@ -50,10 +49,12 @@ class TrainingConfig(Section):
     evaluate_every: int = Field(default=100, ge=1)  # steps between validations
     patience: int = Field(default=10, ge=1)  # validations without a better one before stopping early
     select_by: Literal["ndcg", "loss"] = "ndcg"  # of the validation split's positive groups
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)  # share of states and hidden units dropped while training
     learning_rate: float = Field(default=1e-3, gt=0.0)  # Adam's peak
     warmup_steps: int = Field(default=100, ge=0)  # linear from zero; cosine decay to a tenth at `steps` after it
     weight_decay: float = Field(default=0.01, ge=0.0)  # decoupled
     clip_norm: float = Field(default=1.0, gt=0.0)  # global gradient norm
+    averaging: float = Field(default=0.99, ge=0.0, lt=1.0)  # momentum of the weights' running average; 0: the last
     cache: Literal["memory", "none"] = "memory"  # tokenised groups: kept, or read again each epoch
     devices: Literal["auto", "cpu", "gpu", "all_gpus"] = "auto"  # auto: every GPU that TensorFlow finds, else CPU
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -75,6 +76,7 @@ class Recipe(Section):
     data_loss_groups: Literal["positive", "all"] = "positive"
     learns: str | None = None  # the feature to learn instead of the label: pretraining on click
     starts_from: str | None = None  # an earlier recipe, whose weights this one fine-tunes
+    training: dict[str, Any] = {}  # overrides of the task's `training`: this recipe's own tuning
 
     @property
     def data_weight(self) -> float:
@@ -120,6 +122,7 @@ class TrainerConfig:
     teacher_training: TrainingConfig
     teachers: dict[str, TeacherConfig]
     recipes: dict[str, Recipe]
+    recipe_training: dict[str, TrainingConfig]  # by recipe: `training` with the recipe's overrides
     evaluation: EvaluationConfig
     export: ExportConfig
     resolved: dict[str, Any]
@@ -131,6 +134,7 @@ def load_config(path: str) -> TrainerConfig:
     training = task.get("training") or {}
     if not isinstance(training, dict) or not isinstance(task.get("teacher_training") or {}, dict):
         raise InputError("training and teacher_training: expected mappings; see configs/product_search.yaml")
+    recipes = _by_name(task, "recipes", Recipe)
     config = TrainerConfig(
         name=_scalar(task, "name", str),
         seed=_scalar(task, "seed", int),
@@ -143,7 +147,11 @@ def load_config(path: str) -> TrainerConfig:
             {**training, **(task.get("teacher_training") or {})}, "teacher_training", TrainingConfig
         ),
         teachers=_by_name(task, "teachers", TeacherConfig),
-        recipes=_by_name(task, "recipes", Recipe),
+        recipes=recipes,
+        recipe_training={
+            name: parse({**training, **recipe.training}, f"recipes.{name}.training", TrainingConfig)
+            for name, recipe in recipes.items()
+        },
         evaluation=parse_section(task, "evaluation", EvaluationConfig),
         export=parse_section(task, "export", ExportConfig),
         resolved=task,

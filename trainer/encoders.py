@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from trainer.config import StudentConfig
+from trainer.lexical import Matches
 
-SPECIAL_PIECES = 4  # [PAD] [UNK] [CLS] [SEP]: the ids below it match nothing
 START_ID, SEPARATOR_ID = 2, 3
 MASKED = -1e9  # added to the attention logits of padding
 
@@ -18,40 +18,34 @@ class TransformerEncoder(tf.keras.layers.Layer):
     independently of the query. The rest see both sides together; the last computes the state of [CLS] alone.
     """
 
-    def __init__(self, config: StudentConfig, vocabulary_size: int) -> None:
+    def __init__(self, config: StudentConfig, vocabulary_size: int, dropout: float) -> None:
         super().__init__(name="encoder")
         self.config = config
         positions = config.max_context_tokens + config.max_item_tokens + 3
         self.pieces = tf.keras.layers.Embedding(vocabulary_size, config.width, _small(), name="pieces")
-        self.positions = tf.keras.layers.Embedding(positions, config.width, _small(), name="positions")
+        self.positions = tf.keras.layers.Embedding(positions, config.width, "zeros", name="positions")
         self.matched = self.add_weight("matched", [config.width], initializer=_small())
-        self.blocks = [Block(config, name=f"block_{index}") for index in range(config.layers)]
+        self.blocks = [Block(config, dropout, name=f"block_{index}") for index in range(config.layers)]
         self.norm = tf.keras.layers.LayerNormalization(epsilon=1e-6, name="norm")
-        self.dropout = tf.keras.layers.Dropout(config.dropout)
+        self.dropout = tf.keras.layers.Dropout(dropout)
 
     def call(
-        self,
-        context_tokens: tf.Tensor,
-        item_tokens: tf.Tensor,
-        context_matched: tf.Tensor,
-        item_matched: tf.Tensor,
-        training: bool = False,
+        self, context_tokens: tf.Tensor, item_tokens: tf.Tensor, matches: Matches, training: bool = False
     ) -> tf.Tensor:
         """The states of a batch's pairs, pair p being group p // items.
 
         context_tokens: int32 [groups, c]; item_tokens: int32 [groups * items, t]; 0 is padding.
-        context_matched: float32 [groups * items, c]; item_matched: float32 [groups * items, t]: 1 where a token
-        occurs on the other side.
-        Returns float32 [groups * items, width], the state of [CLS].
+        Returns float32 [groups * items, width + kernels]: the state of [CLS], and the soft matches of the two sides'
+        states as they are before they meet.
         """
         items = tf.shape(item_tokens)[0] // tf.shape(context_tokens)[0]
         context, context_bias = self.context_states(context_tokens, training)
         item, item_bias = self.item_states(item_tokens, training)
         context, context_bias = tf.repeat(context, items, axis=0), tf.repeat(context_bias, items, axis=0)
-        flags = tf.concat([tf.zeros_like(context_matched[:, :1]), context_matched, item_matched], axis=1)
-        return self.joint_state(
-            tf.concat([context, item], axis=1), tf.concat([context_bias, item_bias], axis=1), flags, training
-        )
+        soft = matches.soft(context[:, 1:], item)
+        flags = tf.concat([tf.zeros_like(matches.context[:, :1]), matches.context, matches.item], axis=1)
+        states, bias = tf.concat([context, item], axis=1), tf.concat([context_bias, item_bias], axis=1)
+        return tf.concat([self.joint_state(states, bias, flags, training), soft], axis=1)
 
     def context_states(self, tokens: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
         """int32 [n, c] -> states of [CLS] and the tokens [n, 1 + c, width], and their attention bias [n, 1 + c]."""
@@ -85,7 +79,7 @@ class Block(tf.keras.layers.Layer):
     Attention is written out: Keras's own layer takes half as long again for it on CPUs, and ReLU a quarter of GELU.
     """
 
-    def __init__(self, config: StudentConfig, name: str) -> None:
+    def __init__(self, config: StudentConfig, dropout: float, name: str) -> None:
         super().__init__(name=name)
         self.heads, self.head_width = config.heads, config.width // config.heads
         self.attention_norm = tf.keras.layers.LayerNormalization(epsilon=1e-6, name="attention_norm")
@@ -95,7 +89,7 @@ class Block(tf.keras.layers.Layer):
         self.inner_norm = tf.keras.layers.LayerNormalization(epsilon=1e-6, name="inner_norm")
         self.inner = tf.keras.layers.Dense(config.feed_forward, activation="relu", name="inner")
         self.outer = tf.keras.layers.Dense(config.width, name="outer")
-        self.dropout = tf.keras.layers.Dropout(config.dropout)
+        self.dropout = tf.keras.layers.Dropout(dropout)
 
     def call(self, looking: tf.Tensor, states: tf.Tensor, bias: tf.Tensor, training: bool) -> tf.Tensor:
         """New states of the first tokens of `states`, attending to all of it.

@@ -3,8 +3,10 @@
 import time
 from typing import Any
 
+import tensorflow as tf
 import yaml
 
+from features.errors import InputError
 from trainer.config import TrainerConfig
 from trainer.evaluate import evaluate
 from trainer.export import export_student
@@ -22,11 +24,20 @@ def fit(config: TrainerConfig, workdir: str) -> dict[str, Any]:
 
     Returns the metrics, as metrics.json has them. Errors: InputError.
     """
-    started = time.monotonic()
-    run = Run(config, workdir)
+    try:
+        return _fit(Run(config, workdir))
+    except tf.errors.DataLossError:
+        raise InputError(
+            f"a file of dataset {config.data.dataset} or of {workdir}/teacher_scores is cut short or damaged, expected "
+            "whole TFRecords: run build_elwc again, or remove teacher_scores"
+        ) from None
+
+
+def _fit(run: Run) -> dict[str, Any]:
+    started, config = time.monotonic(), run.config
     if config.data.relevance is not None:
         read_relevance(config.data.relevance)  # evaluation reads it at the end; a wrong one should show now
-    _say(f"fit {config.name} into {workdir}")
+    _say(f"fit {config.name} into {run.workdir}")
     _describe(run)
     write_file(f"{run.workdir}/config.yaml", yaml.safe_dump(config.resolved, sort_keys=False).encode())
     for teacher in config.teachers.values():

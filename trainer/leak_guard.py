@@ -34,11 +34,12 @@ def inputs_of(saved: Any) -> Iterator[tuple[str, str]]:
         for signature, definition in meta.signature_def.items():
             for name in definition.inputs:
                 yield f"signature {signature}", name
-        yield from _graph_inputs("the graph", meta.graph_def.node)
+        yield from (("the graph", node.name) for node in meta.graph_def.node if node.op == "Placeholder")
         for function in meta.graph_def.library.function:
             where = f"function {function.signature.name}"
             yield from ((where, argument.name) for argument in function.signature.input_arg)
-            yield from _graph_inputs(where, function.node_def)
+            yield from ((where, node.name) for node in function.node_def if node.op == "Placeholder")
+        yield from _parsed_names(meta.graph_def)
         for node in meta.object_graph_def.nodes:
             # a layer made for a feature carries its name, such as category_brand
             yield from (("the variables", part) for part in _feature_parts(node.variable.name))
@@ -49,16 +50,36 @@ def _feature_parts(variable: str) -> Iterator[str]:
         yield part.removeprefix("category_")
 
 
-def _graph_inputs(where: str, nodes: Any) -> Iterator[tuple[str, str]]:
-    by_name = {node.name: node for node in nodes}
+def _parsed_names(graph: Any) -> Iterator[tuple[str, str]]:
+    """Every string by which the graph could pick a feature from examples.
+
+    These are the constants in a function that parses or decodes, in those that call it, and those handed to either:
+    a name may reach the parser by any way inside, or be compared with the keys of a decoded map.
+    """
+    bodies = {function.signature.name: function.node_def for function in graph.library.function}
+    parsing = {name for name, nodes in bodies.items() if any(_parses(node) for node in nodes)}
+    while callers := {name for name, nodes in bodies.items() if any(_called(n) & parsing for n in nodes)} - parsing:
+        parsing |= callers
+    for name in sorted(parsing):
+        yield from ((f"function {name}, which parses examples", value) for value in _strings(bodies[name]))
+    parses = any(_parses(node) for node in graph.node)
+    handed = {source for node in graph.node if _called(node) & parsing for source in node.input}
+    nodes = [node for node in graph.node if parses or node.name in handed]
+    yield from (("the graph, which parses examples", value) for value in _strings(nodes))
+
+
+def _parses(node: Any) -> bool:
+    return any(part in node.op for part in ("ParseExample", "ParseSingle", "ParseSequence", "DecodeProto"))
+
+
+def _called(node: Any) -> set[str]:
+    """Names of the functions that a node may call."""
+    listed = (function.name for value in node.attr.values() for function in value.list.func)
+    return {node.op, *(value.func.name for value in node.attr.values() if value.HasField("func")), *listed}
+
+
+def _strings(nodes: Any) -> Iterator[str]:
     for node in nodes:
-        if node.op == "Placeholder":
-            yield where, node.name
-        elif "ParseExample" in node.op or "ParseSingleExample" in node.op:
-            for source in (by_name.get(name.split(":")[0].lstrip("^")) for name in node.input):
-                if source is not None and source.op == "Const":
-                    value = tf.make_ndarray(source.attr["value"].tensor)
-                    if value.dtype == object:
-                        yield from (
-                            (f"{where}, which parses examples", key.decode(errors="replace")) for key in value.ravel()
-                        )
+        if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum:
+            values = tf.make_ndarray(node.attr["value"].tensor).ravel()
+            yield from (value.decode(errors="replace") for value in values)

@@ -2,56 +2,54 @@
 
 import tensorflow as tf
 
-from trainer.encoders import SPECIAL_PIECES
-
-KERNELS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1)  # similarities at which the soft matches are counted
+SPECIAL_PIECES = 4  # [PAD] [UNK] [CLS] [SEP]: the ids below it match nothing
+KERNELS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1)  # similarities at which soft matches are counted
 KERNEL_WIDTH = 0.1
 EXACT_WIDTH = 0.01  # of the first kernel, which counts (nearly) equal pieces
-FAINTEST = 1e-6
+FAINTEST = 1e-6  # a soft count below it is taken for it, so that its logarithm is finite
 
 
-class LexicalFeatures(tf.keras.layers.Layer):
-    """Shares of matched tokens, plain and idf-weighted, and kernel-pooled similarities of piece embeddings.
+class Matches:
+    """Which tokens occur on both sides of a batch's pairs.
 
-    Source of the kernels: Xiong et al. 2017, End-to-End Neural Ad-hoc Ranking with Kernel Pooling, eq. 4 to 6.
+    context_tokens: int32 [pairs, c]; item_tokens: int32 [pairs, t]; idf: float32 [vocabulary].
+    context, item: float32 [pairs, c] and [pairs, t], 1 where a token occurs on the other side.
     """
 
-    def __init__(self, vocabulary_size: int, width: int) -> None:
-        super().__init__(name="lexical")
-        self.idf = self.add_weight("idf", [vocabulary_size], initializer="ones", trainable=False)
-        self.pieces = self.add_weight("pieces", [vocabulary_size, width], initializer="random_normal")
+    def __init__(self, context_tokens: tf.Tensor, item_tokens: tf.Tensor, idf: tf.Tensor) -> None:
+        self._words = [tf.cast(tokens >= SPECIAL_PIECES, tf.float32) for tokens in (context_tokens, item_tokens)]
+        self._idf = [
+            tf.gather(idf, tokens) * word
+            for tokens, word in zip((context_tokens, item_tokens), self._words, strict=True)
+        ]
+        self.both = self._words[0][:, :, tf.newaxis] * self._words[1][:, tf.newaxis, :]
+        equal = (
+            tf.cast(tf.equal(context_tokens[:, :, tf.newaxis], item_tokens[:, tf.newaxis, :]), tf.float32) * self.both
+        )
+        self.context, self.item = tf.reduce_max(equal, axis=2), tf.reduce_max(equal, axis=1)
 
-    def call(self, context_tokens: tf.Tensor, item_tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """context_tokens: int32 [pairs, c]; item_tokens: int32 [pairs, t].
-
-        Returns the features float32 [pairs, 4 + kernels], and which tokens occur on the other side, float32
-        [pairs, c] and [pairs, t].
-        """
-        words = [tokens >= SPECIAL_PIECES for tokens in (context_tokens, item_tokens)]
-        both = tf.logical_and(words[0][:, :, tf.newaxis], words[1][:, tf.newaxis, :])
-        equal = tf.logical_and(tf.equal(context_tokens[:, :, tf.newaxis], item_tokens[:, tf.newaxis, :]), both)
-        matched = [tf.cast(tf.reduce_any(equal, axis=axis), tf.float32) for axis in (2, 1)]
+    def shares(self) -> tf.Tensor:
+        """The share of each side's tokens that the other has, plain and idf-weighted: float32 [pairs, 4]."""
         shares = []
-        for tokens, found, real in zip((context_tokens, item_tokens), matched, words, strict=True):
-            plain = tf.cast(real, tf.float32)
-            for weight in (plain, plain * tf.gather(self.idf, tokens)):
-                shares.append(
-                    tf.math.divide_no_nan(tf.reduce_sum(found * weight, axis=1), tf.reduce_sum(weight, axis=1))
-                )
-        soft = self._kernels(context_tokens, item_tokens, tf.cast(both, tf.float32), tf.cast(words[0], tf.float32))
-        return tf.concat([tf.stack(shares, axis=1), soft], axis=1), matched[0], matched[1]
+        for matched, word, idf in zip((self.context, self.item), self._words, self._idf, strict=True):
+            for weight in (word, idf):
+                found = tf.reduce_sum(matched * weight, axis=1)
+                shares.append(tf.math.divide_no_nan(found, tf.reduce_sum(weight, axis=1)))
+        return tf.stack(shares, axis=1)
 
-    def _kernels(
-        self, context_tokens: tf.Tensor, item_tokens: tf.Tensor, both: tf.Tensor, real: tf.Tensor
-    ) -> tf.Tensor:
-        """For each kernel, the idf-weighted mean over query tokens of log(soft count of similar title tokens)."""
-        normal = tf.math.l2_normalize(self.pieces, axis=1)
-        similar = tf.matmul(tf.gather(normal, context_tokens), tf.gather(normal, item_tokens), transpose_b=True)
-        weight = real * tf.gather(self.idf, context_tokens)
-        weight = tf.math.divide_no_nan(weight, tf.reduce_sum(weight, axis=1, keepdims=True))
+    def soft(self, context_states: tf.Tensor, item_states: tf.Tensor) -> tf.Tensor:
+        """Kernel-pooled similarities of the two sides' token states: float32 [pairs, kernels].
+
+        context_states: [pairs, c, width]; item_states: [pairs, t, width].
+        For each kernel, the idf-weighted mean over query tokens of log(soft count of similar title tokens).
+        Source: Xiong et al. 2017 (kernel pooling), eq. 4 to 6; on transformer states as in Hofstaetter et al. 2020.
+        """
+        sides = [tf.math.l2_normalize(tf.cast(states, tf.float32), axis=2) for states in (context_states, item_states)]
+        similar = tf.matmul(*sides, transpose_b=True)
+        weight = tf.math.divide_no_nan(self._idf[0], tf.reduce_sum(self._idf[0], axis=1, keepdims=True))
         pooled = []
         for mean in KERNELS:
-            spread = EXACT_WIDTH if mean == 1.0 else KERNEL_WIDTH
-            counts = tf.reduce_sum(tf.exp(-tf.square(similar - mean) / (2 * spread**2)) * both, axis=2)
+            spread = EXACT_WIDTH if mean == KERNELS[0] else KERNEL_WIDTH
+            counts = tf.reduce_sum(tf.exp(-tf.square(similar - mean) / (2 * spread**2)) * self.both, axis=2)
             pooled.append(tf.reduce_sum(tf.math.log(tf.maximum(counts, FAINTEST)) * weight * 0.1, axis=1))
         return tf.stack(pooled, axis=1)

@@ -5,7 +5,7 @@ import tensorflow as tf
 from features.spec import Feature, FeatureSpec
 from trainer.config import StudentConfig
 from trainer.encoders import SEPARATOR_ID, TransformerEncoder
-from trainer.lexical import LexicalFeatures
+from trainer.lexical import Matches
 from trainer.preprocessing import Tensors
 
 
@@ -14,6 +14,7 @@ class Ranker(tf.keras.Model):
 
     sees: the privileged features of a teacher; empty for the student, which has no input for one.
     category_sizes: values known in training, by categorical feature.
+    dropout: share of states dropped while training; without effect afterwards.
     vocabulary_size: pieces of the tokeniser; 0 for a spec without text, whose ranker is the head alone (an MLP).
     """
 
@@ -24,13 +25,16 @@ class Ranker(tf.keras.Model):
         vocabulary_size: int,
         category_sizes: dict[str, int],
         sees: tuple[Feature, ...] = (),
+        dropout: float = 0.0,
         name: str = "ranker",
     ) -> None:
         super().__init__(name=name)
         self.spec, self.sees = spec, sees
-        self.encoder = TransformerEncoder(config, vocabulary_size) if vocabulary_size and config.layers else None
+        self.encoder = (
+            TransformerEncoder(config, vocabulary_size, dropout) if vocabulary_size and config.layers else None
+        )
         if vocabulary_size:
-            self.lexical = LexicalFeatures(vocabulary_size, config.width)
+            self.idf = self.add_weight("idf", [vocabulary_size], initializer="ones", trainable=False)
         self.others = tuple(f for f in (*spec.regular, *sees) if not f.is_text)
         self.embeddings = {
             f.name: tf.keras.layers.Embedding(
@@ -42,7 +46,7 @@ class Ranker(tf.keras.Model):
         self.hidden = [
             tf.keras.layers.Dense(width, activation="relu", name=f"hidden_{i}") for i, width in enumerate(config.hidden)
         ]
-        self.dropout = tf.keras.layers.Dropout(config.dropout)
+        self.dropout = tf.keras.layers.Dropout(dropout)
         self.score = tf.keras.layers.Dense(1, dtype="float32", name="score")
 
     def call(self, regular: Tensors, privileged: Tensors, mask: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -64,6 +68,10 @@ class Ranker(tf.keras.Model):
             states = self.dropout(layer(states), training=training)
         return tf.where(mask, tf.squeeze(self.score(states), axis=-1), 0.0)
 
+    def get_config(self) -> dict[str, object]:
+        """Nothing: a run builds its rankers anew. Keras, which asks when it saves one, would warn otherwise."""
+        return {}
+
     @tf.function
     def infer(self, regular: Tensors, privileged: Tensors, mask: tf.Tensor) -> tf.Tensor:
         """`call` as a graph, without dropout; the inputs and the result are `call`'s."""
@@ -74,8 +82,8 @@ class Ranker(tf.keras.Model):
         # without query text the context side is its [SEP] alone
         context_tokens = regular.get("context_tokens", tf.fill([groups, 1], SEPARATOR_ID))
         item_pairs = tf.reshape(item_tokens, [groups * items, tf.shape(item_tokens)[2]])
-        lexical, *matched = self.lexical(tf.repeat(context_tokens, items, axis=0), item_pairs)
-        parts = [lexical]
+        matches = Matches(tf.repeat(context_tokens, items, axis=0), item_pairs, self.idf)
+        parts = [matches.shares()]
         if self.encoder is not None:
-            parts.append(self.encoder(context_tokens, item_pairs, *matched, training=training))
+            parts.append(self.encoder(context_tokens, item_pairs, matches, training=training))
         return [tf.reshape(part, [groups, items, part.shape[-1]]) for part in parts]

@@ -75,6 +75,8 @@ class Run:
 
     def __init__(self, config: TrainerConfig, workdir: str) -> None:
         self.config, self.workdir = config, workdir.rstrip("/")
+        if not self.workdir:
+            raise InputError(f"workdir is {workdir!r}, expected a directory of the run's own: give one with --workdir")
         self.inputs = open_inputs(config)
         tokeniser = Tokeniser(self.inputs.vocabulary) if self.inputs.vocabulary else None
         self.preprocessor = Preprocessor(config.spec, self.statistics("train").features, config.student, tokeniser)
@@ -125,16 +127,16 @@ class Run:
         weights: NDArray[np.float32] = np.log1p(items / (1.0 + held)).astype(np.float32)
         return weights
 
-    def new_ranker(self, sees: tuple[Feature, ...], seed: int) -> Ranker:
+    def new_ranker(self, sees: tuple[Feature, ...], seed: int, dropout: float = 0.0) -> Ranker:
         """A freshly initialised, built ranker on the run's devices."""
         tf.keras.utils.set_random_seed(seed)
         sizes = {name: len(values) for name, values in self.preprocessor.categories.items()}
         with self.strategy.scope():
-            model = Ranker(self.config.spec, self.config.student, self.pieces, sizes, sees)
+            model = Ranker(self.config.spec, self.config.student, self.pieces, sizes, sees, dropout)
             example = self.train.example
             model(example["regular"], example["privileged"], example["mask"])
             if self.pieces:
-                model.lexical.idf.assign(self.idf)
+                model.idf.assign(self.idf)
         return model
 
     def load_ranker(self, directory: str, sees: tuple[Feature, ...]) -> Ranker:

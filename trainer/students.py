@@ -18,16 +18,16 @@ def student_key(run: Run, recipe: Recipe) -> str:
     """The stage key of a trained recipe: its teachers' and its starting point's keys are part of it."""
     teachers = {name: key_of(run, run.config.teachers[name]) for name in recipe.teachers}
     start = student_key(run, run.config.recipes[recipe.starts_from]) if recipe.starts_from else None
-    training = run.config.training.model_dump(mode="json")
+    training = run.config.recipe_training[recipe.name].model_dump(mode="json")
     return run.key(recipe=recipe.model_dump(mode="json"), teachers=teachers, start=start, training=training)
 
 
 def train_student(run: Run, recipe: Recipe) -> None:
     """Trains one recipe, unless it is up to date. Without teachers only positive groups are read."""
-    config = run.config.training
+    config = run.config.recipe_training[recipe.name]
 
     def make(staging: str) -> dict[str, object]:
-        model = run.new_ranker((), run.config.seed)
+        model = run.new_ranker((), run.config.seed, config.dropout)
         if recipe.starts_from:
             start = run.load_ranker(student_directory(run, run.config.recipes[recipe.starts_from]), ())
             model.set_weights(start.get_weights())

@@ -28,7 +28,7 @@ def train_teacher(run: Run, teacher: TeacherConfig) -> None:
     config, spec = run.config.teacher_training, run.config.spec
 
     def make(staging: str) -> dict[str, object]:
-        model = run.new_ranker(tuple(spec[name] for name in teacher.sees), run.config.seed)
+        model = run.new_ranker(tuple(spec[name] for name in teacher.sees), run.config.seed, config.dropout)
         groups = positive_only(with_label(run.train.groups, spec.label.name)).cache()
         batches = training_batches(groups, config.batch_groups, run.config.seed)
         progress = Progress(f"teacher {teacher.name}", config.steps)

@@ -109,6 +109,10 @@ class Training:
                     f"training diverged: the loss is {loss_sum} at step {step}, expected a finite number. "
                     "Lower learning_rate or clip_norm in the task file"
                 )
+            running = self.model.get_weights()
+            if self.config.averaging:
+                # what is judged and kept is the running average of the weights; training goes on from the last ones
+                self.optimiser.finalize_variable_values(self.model.trainable_variables)
             value = self._validate(history, validation, step, loss_sum / max(items, 1))
             history.pairs += items
             history.seconds = time.monotonic() - started
@@ -116,6 +120,7 @@ class Training:
                 best, since_best, best_weights, history.best_step = value, 0, self.model.get_weights(), step
             else:
                 since_best += 1
+            self.model.set_weights(running)
             report(history)
         self.model.set_weights(best_weights)
         return history
@@ -160,6 +165,12 @@ def _optimiser(model: Ranker, config: TrainingConfig) -> tf.keras.optimizers.Opt
         warmup_target=config.learning_rate if config.warmup_steps else None,
         warmup_steps=config.warmup_steps,
     )
-    optimiser = tf.keras.optimizers.AdamW(decay, weight_decay=config.weight_decay, global_clipnorm=config.clip_norm)
+    optimiser = tf.keras.optimizers.AdamW(
+        decay,
+        weight_decay=config.weight_decay,
+        global_clipnorm=config.clip_norm,
+        use_ema=config.averaging > 0.0,
+        ema_momentum=config.averaging or 0.99,
+    )
     optimiser.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimiser

@@ -1,0 +1,36 @@
+"""The trainer's sections: what they mean when they are left out."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.shop import write_shop, write_task
+from trainer.config import Recipe, load_config
+
+DEMO = Path(__file__).parents[2] / "configs" / "product_search.yaml"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "alpha"),
+    [
+        (Recipe(name="plain"), 1.0),
+        (Recipe(name="distilled", teachers=("click",)), 0.5),
+        (Recipe(name="heavy", teachers=("click",), alpha=0.9), 0.9),
+        (Recipe(name="teachers_alone", teachers=("click",), alpha=0.0), 0.0),
+    ],
+)
+def test_alpha_is_half_with_teachers_and_one_without(recipe: Recipe, alpha: float) -> None:
+    assert recipe.data_weight == alpha
+
+
+def test_teachers_are_trained_as_the_student_but_for_what_they_override(tmp_path: Path) -> None:
+    write_shop(tmp_path)
+    task = write_task(tmp_path, training={"steps": 7, "batch_groups": 3}, teacher_training={"steps": 5})
+    config = load_config(str(task))
+    assert (config.training.steps, config.teacher_training.steps) == (7, 5)
+    assert config.teacher_training.batch_groups == config.training.batch_groups == 3
+
+
+def test_every_task_file_of_the_project_is_valid() -> None:
+    for path in DEMO.parent.glob("*.yaml"):
+        load_config(str(path))

@@ -1,0 +1,133 @@
+"""Equation 1 against hand arithmetic, on a positive group (A) and an unlabelled one (B)."""
+
+from math import exp, log1p
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainer.distillation import Objective, distillation_loss, is_positive_group
+from trainer.losses import rank_bce
+
+SCORES = [[2.0, -1.0, 0.5], [1.0, 0.0, 0.0]]
+LABELS = [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+MASK = [[True, True, True], [True, True, False]]
+TEACHERS = [[[3.0, -2.0], [-3.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [-1.0, 0.5], [9.0, 9.0]]]  # the last is padding
+
+
+def sigma(x: float) -> float:
+    return 1.0 / (1.0 + exp(-x))
+
+
+def cross_entropy(target: float, score: float) -> float:
+    return target * log1p(exp(-score)) + (1.0 - target) * log1p(exp(score))
+
+
+def total(objective: Objective, teachers: object = TEACHERS, scores: object = SCORES) -> float:
+    loss = distillation_loss(
+        rank_bce,
+        tf.constant(scores),
+        tf.constant(LABELS),
+        tf.constant(MASK),
+        tf.constant(teachers, tf.float32),
+        objective,
+    )
+    return float(loss)
+
+
+def data_loss(group: int) -> float:
+    return sum(
+        cross_entropy(y, s) for y, s, real in zip(LABELS[group], SCORES[group], MASK[group], strict=True) if real
+    )
+
+
+def teacher_loss(teacher: int) -> float:
+    return sum(
+        cross_entropy(sigma(TEACHERS[g][i][teacher]), SCORES[g][i]) for g in range(2) for i in range(3) if MASK[g][i]
+    )
+
+
+def test_two_teachers_a_positive_and_an_unlabelled_group_by_hand() -> None:
+    # data: group A alone; teachers: both groups, averaged over the two teachers; both plain sums over items
+    expected = 0.3 * data_loss(0) + 0.7 * (teacher_loss(0) + teacher_loss(1)) / 2
+    assert total(Objective(0.3)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_both_terms_are_sums_that_leave_one_divisor_to_the_caller() -> None:
+    # the same unlabelled group once more: the teachers' term grows by that group's own, the data term not at all
+    twice = distillation_loss(
+        rank_bce,
+        tf.constant([*SCORES, SCORES[1]]),
+        tf.constant([*LABELS, LABELS[1]]),
+        tf.constant([*MASK, MASK[1]]),
+        tf.constant([*TEACHERS, TEACHERS[1]]),
+        Objective(0.5),
+    )
+    group_b = sum(cross_entropy(sigma(TEACHERS[1][i][t]), SCORES[1][i]) for i in range(2) for t in range(2)) / 2
+    assert float(twice) - total(Objective(0.5)) == pytest.approx(0.5 * group_b, rel=1e-5)
+
+
+def test_alpha_one_is_the_data_loss_with_or_without_teachers() -> None:
+    assert total(Objective(1.0)) == pytest.approx(data_loss(0), rel=1e-6)
+    assert total(Objective(1.0), np.zeros((2, 3, 0))) == pytest.approx(data_loss(0), rel=1e-6)
+
+
+def test_alpha_zero_is_the_teachers_alone() -> None:
+    assert total(Objective(0.0)) == pytest.approx((teacher_loss(0) + teacher_loss(1)) / 2, rel=1e-6)
+
+
+def test_data_loss_of_all_groups_takes_unlabelled_ones_as_negative() -> None:
+    assert total(Objective(1.0, "all")) == pytest.approx(data_loss(0) + data_loss(1), rel=1e-6)
+
+
+def test_one_teacher_twice_counts_once() -> None:
+    single = [[[t[0]] for t in group] for group in TEACHERS]
+    double = [[[t[0], t[0]] for t in group] for group in TEACHERS]
+    assert total(Objective(0.5), double) == pytest.approx(total(Objective(0.5), single), rel=1e-6)
+
+
+def test_teacher_logits_of_padding_do_not_matter() -> None:
+    changed = np.array(TEACHERS)
+    changed[1, 2] = -50.0
+    assert total(Objective(0.5), changed) == total(Objective(0.5))
+
+
+def test_all_padded_batch_has_zero_loss() -> None:
+    loss = distillation_loss(
+        rank_bce, tf.ones([2, 3]), tf.ones([2, 3]), tf.zeros([2, 3], tf.bool), tf.ones([2, 3, 2]), Objective(0.5)
+    )
+    assert float(loss) == 0.0
+
+
+def test_teachers_are_constants_for_the_gradient() -> None:
+    scores, teachers = tf.Variable(SCORES), tf.Variable(TEACHERS)
+    with tf.GradientTape() as tape:
+        loss = distillation_loss(rank_bce, scores, tf.constant(LABELS), tf.constant(MASK), teachers, Objective(0.5))
+    to_scores, to_teachers = tape.gradient(loss, [scores, teachers])
+    assert to_teachers is None
+    # d CE(sigma(s), p) / d s = sigma(s) - p, for the label in group A, and for the mean teacher everywhere
+    first = 0.5 * (sigma(2.0) - 1.0) + 0.5 * (sigma(2.0) - (sigma(3.0) + sigma(-2.0)) / 2)
+    unlabelled = 0.5 * (sigma(1.0) - (sigma(1.0) + sigma(2.0)) / 2)
+    assert to_scores.numpy()[0, 0] == pytest.approx(first, rel=1e-5)
+    assert to_scores.numpy()[1, 0] == pytest.approx(unlabelled, rel=1e-5)
+    assert to_scores.numpy()[1, 2] == 0.0
+
+
+def test_gradient_equals_finite_differences() -> None:
+    scores = tf.Variable(SCORES)
+    with tf.GradientTape() as tape:
+        loss = distillation_loss(
+            rank_bce, scores, tf.constant(LABELS), tf.constant(MASK), tf.constant(TEACHERS), Objective(0.4)
+        )
+    gradient = tape.gradient(loss, scores).numpy()
+    for index in np.ndindex(2, 3):
+        up, down = np.array(SCORES, np.float32), np.array(SCORES, np.float32)
+        up[index] += 0.01
+        down[index] -= 0.01
+        slope = (total(Objective(0.4), scores=up) - total(Objective(0.4), scores=down)) / 0.02
+        assert gradient[index] == pytest.approx(slope, abs=2e-3)
+
+
+def test_a_label_in_padding_makes_no_group_positive() -> None:
+    positive = is_positive_group(tf.constant([[0.0, 1.0], [0.0, 1.0]]), tf.constant([[True, False], [True, True]]))
+    assert positive.numpy().tolist() == [False, True]

@@ -1,0 +1,245 @@
+"""The whole run: what it leaves, what it skips, what it does again, and that a killed one leaves no half stage."""
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.trainer.conftest import Fitted
+from tests.trainer.shop import SPLITS, write_task
+from trainer.config import load_config
+from trainer.data import with_label
+from trainer.evaluate import load_metrics
+from trainer.fit import fit
+from trainer.metrics import expected_random_ndcg
+from trainer.report import bar_chart, write_report
+from trainer.run import Run
+from trainer.students import student_directory
+from trainer.summary import gain_line, table_lines
+from trainer.teachers import cached_logits, directory_of
+from trainer.training import score
+
+ROOT = Path(__file__).parents[2]
+QUICK: dict[str, Any] = {
+    "student": {"layers": 0, "hidden": [8], "max_item_tokens": 12},
+    "training": {"batch_groups": 8, "steps": 4, "evaluate_every": 2, "warmup_steps": 0},
+    "evaluation": {"bootstrap_samples": 100},
+}
+
+
+def quick_fit(shop: Path, folder: Path, **sections: Any) -> str:
+    """Fits the shop with small models into `folder`/run; returns what was printed."""
+    (folder / "shop").mkdir(exist_ok=True)
+    for name in ("dataset", "vocabulary", "relevance.tsv"):
+        if not (folder / "shop" / name).exists():
+            (folder / "shop" / name).symlink_to(shop / name)
+    task = write_task(folder / "shop", **{**QUICK, **sections})
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        fit(load_config(str(task)), str(folder / "run"))
+    return output.getvalue()
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def up_to_date(output: str, workdir: Path) -> set[str]:
+    lines = [line.split("up to date: ")[1] for line in output.splitlines() if "up to date: " in line]
+    return {line.removeprefix(f"{workdir}/") for line in lines}
+
+
+# ---- what a run leaves ----
+
+
+def test_metrics_json_holds_what_fit_returned_and_the_summary_prints(fitted: Fitted) -> None:
+    assert json.loads((fitted.workdir / "metrics.json").read_text()) == fitted.metrics
+    assert load_metrics(str(fitted.workdir)) == fitted.metrics
+    lines = fitted.output.splitlines()
+    assert lines[-1] == gain_line(fitted.metrics)
+    assert "\n".join(table_lines(fitted.metrics)) in fitted.output
+    for name in ("random order", "BM25", "teacher: click", "no_distillation", "student", "oracle (true relevance)"):
+        assert any(line.startswith(f"| {name} ") for line in lines), name
+
+
+def test_the_last_line_says_the_gain_its_interval_and_over_what(fitted: Fitted) -> None:
+    gain = fitted.metrics["models"]["student"]["ndcg@8"]["gain"]
+    assert gain_line(fitted.metrics) == (
+        f"student gain: {gain['value']:+.1%} purchase NDCG@8 [{gain['low']:+.1%}, {gain['high']:+.1%}] "
+        "over no-distillation"
+    )
+
+
+def test_every_figure_is_inside_its_interval_and_the_oracle_is_perfect(fitted: Fitted) -> None:
+    for name, model in fitted.metrics["models"].items():
+        for cutoff in fitted.metrics["cutoffs"]:
+            figure = model[f"ndcg@{cutoff}"]
+            assert -1e-9 <= figure["low"] <= figure["value"] + 1e-9, name
+            assert figure["value"] - 1e-9 <= figure["high"] <= 1.0 + 1e-9, name
+    # who fits was clicked and bought, and relevance says so
+    assert fitted.metrics["models"]["oracle"]["ndcg@8"]["value"] == pytest.approx(1.0)
+
+
+def test_groups_without_a_purchase_are_reported_three_ways(fitted: Fitted) -> None:
+    positive, groups = fitted.metrics["positive_test_groups"], fitted.metrics["test_groups"]
+    assert 0 < positive < groups == SPLITS["test"]
+    for model in fitted.metrics["models"].values():
+        mean = model["ndcg@8"]["value"]
+        assert model["unlabelled_groups_as_0"] == pytest.approx(mean * positive / groups)
+        assert model["unlabelled_groups_as_1"] == pytest.approx((mean * positive + groups - positive) / groups)
+
+
+def test_each_groups_ndcg_is_kept_for_later_comparisons(fitted: Fitted) -> None:
+    kept = np.load(fitted.workdir / "metrics_per_group.npz", allow_pickle=False)
+    run = Run(fitted.config, str(fitted.workdir))
+    test = score(run.new_ranker((), 1), with_label(run.test.groups, "purchase"))
+    random = expected_random_ndcg(test.labels, test.mask, 8)
+    np.testing.assert_allclose(kept["ndcg@8/random_order"], random[~np.isnan(random)], atol=1e-6)
+    for name, model in fitted.metrics["models"].items():
+        values = kept[f"ndcg@8/{name}"]
+        assert len(values) == fitted.metrics["positive_test_groups"]
+        assert values.mean() == pytest.approx(model["ndcg@8"]["value"], abs=1e-6)
+
+
+def test_the_report_is_one_file_that_shows_the_table_and_the_curves(fitted: Fitted) -> None:
+    page = (fitted.workdir / "report.html").read_text()
+    assert gain_line(fitted.metrics) in page
+    assert page.count("data:image/png;base64,") == 2
+    assert "teacher: click" in page
+    assert 'src="http' not in page
+
+
+def test_the_report_escapes_hostile_text(fitted: Fitted, tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>\"'"
+    for name in ("teachers", "students"):
+        (tmp_path / name).symlink_to(fitted.workdir / name)
+    config = dataclasses.replace(fitted.config, name=hostile, resolved={**fitted.config.resolved, "name": hostile})
+    write_report(Run(config, str(tmp_path)), {**fitted.metrics, "task": hostile})
+    page = (tmp_path / "report.html").read_text()
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3  # title, heading, task file
+
+
+def test_the_chart_bears_a_figure_that_rounding_puts_outside_its_interval(fitted: Fitted) -> None:
+    metrics = json.loads(json.dumps(fitted.metrics))
+    metrics["models"]["oracle"]["ndcg@8"] = {"value": 1.0, "low": 1.0000000000000002, "high": 0.9999999999999998}
+    bar_chart(metrics).savefig(io.BytesIO(), format="png")
+
+
+# ---- teachers ----
+
+
+@pytest.mark.parametrize("name", ["position", "click"])
+def test_a_teachers_scores_are_cached_for_every_training_group_in_order(fitted: Fitted, name: str) -> None:
+    run, spec = Run(fitted.config, str(fitted.workdir)), fitted.config.spec
+    teacher = run.load_ranker(directory_of(run, fitted.config.teachers[name]), (spec[name],))
+    expected = score(teacher, with_label(run.train.groups, "purchase"))
+    cached = list(cached_logits([f"{fitted.workdir}/teacher_scores/{name}"]).as_numpy_iterator())
+    assert len(cached) == SPLITS["train"]  # groups without a purchase too
+    for logits, scores, mask in zip(cached, expected.scores, expected.mask, strict=True):
+        assert logits.shape == (mask.sum(), 1)
+        np.testing.assert_allclose(logits[:, 0], scores[mask], atol=1e-5)
+
+
+def test_several_teachers_scores_stand_side_by_side(fitted: Fitted) -> None:
+    folders = [f"{fitted.workdir}/teacher_scores/{name}" for name in ("position", "click")]
+    singles = [list(cached_logits([folder]).as_numpy_iterator()) for folder in folders]
+    for both, first, second in zip(cached_logits(folders).as_numpy_iterator(), *singles, strict=True):
+        np.testing.assert_array_equal(both, np.concatenate([first, second], axis=1))
+
+
+def test_a_saved_student_has_no_variable_for_what_it_may_not_see(fitted: Fitted) -> None:
+    run = Run(fitted.config, str(fitted.workdir))
+    folder = student_directory(run, fitted.config.recipes["student"])
+    stored = " ".join(name for name, _ in tf.train.list_variables(f"{folder}/weights"))
+    assert "click" not in stored
+    assert "position/" not in stored
+
+
+# ---- what a second run does ----
+
+
+def test_finished_stages_are_skipped_and_what_changed_runs_again(shop: Path, tmp_path: Path) -> None:
+    stages = {"teachers/position", "teachers/click", "students/no_distillation", "students/student", "export/1"}
+    first = quick_fit(shop, tmp_path)
+    assert up_to_date(first, tmp_path / "run") == set()
+    before = contents(tmp_path / "run")
+    assert not [name for name in before if ".partial" in name]
+
+    assert up_to_date(quick_fit(shop, tmp_path), tmp_path / "run") == stages
+    assert contents(tmp_path / "run") == before
+
+    other = [{"name": "no_distillation"}, {"name": "student", "teachers": ["position", "click"], "alpha": 0.25}]
+    redone = up_to_date(quick_fit(shop, tmp_path, recipes=other), tmp_path / "run")
+    assert redone == stages - {"students/student", "export/1"}
+    after = contents(tmp_path / "run")
+    changed = {name for name in before if after[name] != before[name]}
+    assert {name.split("/")[0] for name in changed} <= {
+        "students",
+        "config.yaml",
+        "metrics.json",
+        "metrics_per_group.npz",
+        "report.html",
+    }
+    assert not [name for name in changed if name.startswith("students/no_distillation")]
+    assert any(name.startswith("export/2/") for name in after)
+
+    teachers = [{"name": "position", "sees": ["position"]}, {"name": "click", "sees": ["click", "position"]}]
+    redone = up_to_date(quick_fit(shop, tmp_path, recipes=other, teachers=teachers), tmp_path / "run")
+    assert redone == {"teachers/position", "students/no_distillation"}
+
+
+@pytest.mark.slow
+def test_a_run_is_decided_by_its_seed(shop: Path, tmp_path: Path) -> None:
+    plain = {"recipes": [{"name": "student"}], "teachers": [], "evaluation": {"baseline": "student"}}
+    scores = []
+    for folder, seed in (("a", 3), ("b", 3), ("c", 4)):
+        (tmp_path / folder).mkdir()
+        quick_fit(shop, tmp_path / folder, seed=seed, **plain)
+        scores.append(np.load(tmp_path / folder / "run" / "metrics_per_group.npz")["ndcg@8/student"].tolist())
+    assert scores[0] == scores[1] != scores[2]
+
+
+def test_a_killed_run_leaves_no_half_stage_and_the_next_one_completes(shop: Path, tmp_path: Path) -> None:
+    for name in ("dataset", "vocabulary", "relevance.tsv"):
+        (tmp_path / name).symlink_to(shop / name)
+    task = write_task(
+        tmp_path,
+        **{**QUICK, "evaluation": {"baseline": "student", "bootstrap_samples": 100}},
+        teachers=[{"name": "click", "sees": ["click"]}],
+        recipes=[{"name": "student", "teachers": ["click"]}],
+    )
+    command = [sys.executable, "-m", "trainer", "fit", "--config", str(task), "--workdir", str(tmp_path / "run")]
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        half, deadline = tmp_path / "run" / "students" / "student.partial", time.monotonic() + 120
+        while not half.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert half.exists()
+    assert not half.with_suffix("").exists()
+    assert not (tmp_path / "run" / "export").exists()
+    assert (tmp_path / "run" / "teachers" / "click" / "manifest.json").exists()
+
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert up_to_date(done.stdout, tmp_path / "run") == {"teachers/click"}
+    assert done.stderr == ""
+    left = [str(path) for path in (tmp_path / "run").rglob("*")]
+    assert not [name for name in left if ".partial" in name]
+    assert (tmp_path / "run" / "export" / "1" / "saved_model.pb").exists()

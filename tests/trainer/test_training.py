@@ -1,0 +1,168 @@
+"""Training one ranker: that it learns, which weights it keeps, when it stops, and that devices do not matter."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from features.errors import InputError
+from tests.trainer.rankers import new_ranker
+from trainer.config import TrainingConfig
+from trainer.data import positive_only, training_batches, with_label
+from trainer.distillation import Objective
+from trainer.metrics import ndcg
+from trainer.run import Run
+from trainer.training import GroupScores, History, Training, mean_bce, score, strategy_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def train(run: Run, batches: Any = None, **changes: Any) -> tuple[Any, History]:
+    """An encoder-less ranker trained on the tiny shop's clicks, which titles that hold both query words got."""
+    config = TrainingConfig(**{"batch_groups": 8, "warmup_steps": 5, "learning_rate": 0.02, **changes})
+    model = new_ranker(run, layers=0, dropout=0.0)
+    if batches is None:
+        batches = training_batches(positive_only(with_label(run.train.groups, "click")), 8, seed=1)
+    validation = positive_only(with_label(run.valid.groups, "click")).cache()
+    history = Training(model, config, Objective(), run.strategy).train(batches, validation, lambda _: None)
+    return model, history
+
+
+def validation_scores(run: Run, model: Any) -> GroupScores:
+    return score(model, positive_only(with_label(run.valid.groups, "click")))
+
+
+@pytest.fixture(scope="module")
+def learned(run: Run) -> tuple[Any, History]:
+    return train(run, steps=150, evaluate_every=30)
+
+
+def test_an_easy_rule_is_learned_to_perfection(run: Run, learned: tuple[Any, History]) -> None:
+    scored = validation_scores(run, learned[0])
+    assert float(np.mean(ndcg(scored.labels, scored.scores, scored.mask, 8))) > 0.995
+    assert learned[1].training_loss[-1] < 0.3 * learned[1].training_loss[0]
+
+
+def test_the_kept_weights_are_those_of_the_best_validation(run: Run, learned: tuple[Any, History]) -> None:
+    model, history = learned
+    scored = validation_scores(run, model)
+    kept = history.steps.index(history.best_step)
+    assert history.validation_ndcg[kept] == max(history.validation_ndcg)
+    assert float(np.mean(ndcg(scored.labels, scored.scores, scored.mask, 8))) == history.validation_ndcg[kept]
+    assert mean_bce(scored) == pytest.approx(history.validation_loss[kept], rel=1e-6)
+
+
+def test_the_history_counts_real_items(run: Run, learned: tuple[Any, History]) -> None:
+    _, history = learned
+    assert history.steps == [30, 60, 90, 120, 150][: len(history.steps)]
+    assert 2 * 8 * history.steps[-1] <= history.pairs <= 11 * 8 * history.steps[-1]
+    assert json.loads(json.dumps(history.to_json())) == history.to_json()
+
+
+def test_training_stops_after_its_patience_and_returns_to_the_best(run: Run) -> None:
+    # with labels turned around, every step makes validation worse: the first validation stays the best
+    def upside_down(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "label": 1.0 - batch["label"]}
+
+    batches = training_batches(positive_only(with_label(run.train.groups, "click")), 8, seed=1).map(upside_down)
+    model, history = train(run, batches, steps=500, evaluate_every=25, patience=2, select_by="loss")
+    best = history.steps.index(history.best_step)
+    assert history.validation_loss[best] == min(history.validation_loss)
+    assert len(history.steps) == best + 1 + 2 < 20
+    assert mean_bce(validation_scores(run, model)) == pytest.approx(history.validation_loss[best], rel=1e-6)
+
+
+def test_a_diverging_training_says_so(run: Run) -> None:
+    def poisoned(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "label": batch["label"] * float("inf")}
+
+    batches = training_batches(positive_only(with_label(run.train.groups, "click")), 8, seed=1).map(poisoned)
+    with pytest.raises(InputError, match=r"training diverged: the loss is (nan|inf) at step 10.*Lower learning_rate"):
+        train(run, batches, steps=20, evaluate_every=10)
+
+
+def test_mean_bce_is_over_real_items() -> None:
+    scored = GroupScores(np.array([[1.0, 0.0]]), np.array([[0.0, 99.0]]), np.array([[True, False]]))
+    assert mean_bce(scored) == pytest.approx(np.log(2.0))
+
+
+def test_scores_are_in_file_order_and_padded_to_the_widest_group(run: Run) -> None:
+    model = new_ranker(run, layers=0)
+    everything = score(model, with_label(run.train.groups, "click"))
+    assert len(everything.scores) == 96
+    for index, group in enumerate(with_label(run.train.groups, "click").take(5)):
+        alone = model({n: v[None] for n, v in group["regular"].items()}, {}, group["mask"][None]).numpy()[0]
+        real = group["mask"].numpy()
+        np.testing.assert_allclose(everything.scores[index][everything.mask[index]], alone[real], atol=1e-5)
+
+
+def test_without_a_gpu_every_choice_is_the_cpu() -> None:
+    if tf.config.list_logical_devices("GPU"):
+        pytest.skip("this machine has a GPU")
+    for devices in ("auto", "cpu", "gpu", "all_gpus"):
+        assert strategy_of(devices).num_replicas_in_sync == 1
+        assert "CPU:0" in strategy_of(devices).extended.worker_devices[0]
+
+
+ONE_STEP = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+from features.spec import spec_from_json
+from trainer.config import StudentConfig, TrainingConfig
+from trainer.distillation import Objective
+from trainer.ranker import Ranker
+from trainer.training import Training
+
+spec = spec_from_json({
+    "picture": {"type": "float", "level": "item", "length": 3},
+    "brand": {"type": "categorical", "level": "item"},
+    "purchase": {"type": "bool", "level": "item", "role": "label"}})
+generator = np.random.default_rng(0)
+groups, items = 8, 5
+batch = {
+    "regular": {
+        "picture": tf.constant(generator.normal(size=(groups, items, 3)), tf.float32),
+        "brand": tf.constant(generator.integers(0, 3, (groups, items)), tf.int32)},
+    "privileged": {},
+    "label": tf.constant(generator.integers(0, 2, (groups, items)), tf.float32),
+    # the halves have unequal numbers of items: a replica that divided by its own would be seen
+    "mask": tf.sequence_mask([5, 5, 5, 5, 1, 2, 1, 2], items),
+    "teacher_logits": tf.constant(generator.normal(size=(groups, items, 2)), tf.float32)}
+
+def two_steps(strategy):
+    tf.keras.utils.set_random_seed(3)
+    config = StudentConfig(hidden=(4,), category_width=2)
+    with strategy.scope():
+        model = Ranker(spec, config, 0, {"brand": 2})
+        model(batch["regular"], {}, batch["mask"])
+    training = Training(model, TrainingConfig(steps=10, warmup_steps=0, clip_norm=0.05), Objective(0.4), strategy)
+    batches = tf.data.Dataset.from_tensors(batch).unbatch().batch(8).repeat()
+    iterator = iter(strategy.experimental_distribute_dataset(batches))
+    loss, counted = tf.function(training._several_steps)(iterator, tf.constant(2))
+    return float(loss), int(counted), np.concatenate([w.ravel() for w in model.get_weights()]).tolist()
+
+print(json.dumps([
+    two_steps(tf.distribute.OneDeviceStrategy("/cpu:0")),
+    two_steps(tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]))]))
+"""
+
+
+def test_two_devices_take_the_same_steps_as_one() -> None:
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_STEP], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = json.loads(done.stdout.splitlines()[-1])
+    assert one[1] == two[1] == 2 * 26  # real items
+    assert two[0] == pytest.approx(one[0], rel=1e-5)
+    np.testing.assert_allclose(two[2], one[2], atol=1e-6)
