@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from features.errors import InputError
@@ -14,8 +15,9 @@ from trainer.metrics import Floats, PairedBootstrap, expected_random_ndcg, ndcg
 from trainer.references import Bm25, read_relevance
 from trainer.run import Run
 from trainer.stages import read_file, write_file
-from trainer.students import student_directory
+from trainer.students import student_directory, student_key
 from trainer.teachers import directory_of
+from trainer.teachers import key_of as teacher_key
 from trainer.training import GroupScores, score
 
 METRICS, PER_GROUP = "metrics.json", "metrics_per_group.npz"
@@ -36,8 +38,13 @@ class TestGroups:
 def evaluate(run: Run) -> dict[str, Any]:
     """Measures all models of a run; writes metrics.json and, for later comparisons, each group's NDCG.
 
+    Skipped when metrics.json holds these very models, measured in this way.
     Errors: InputError when the test split has no positive group.
     """
+    key = _key(run)
+    if (former := _former_metrics(run.workdir)) and former.get("stage_key") == key:
+        print(f"  up to date: {run.workdir}/{METRICS}", flush=True)
+        return former
     groups = read_test_groups(run)
     scores = {"bm25": ("reference", _bm25_scores(run, groups))}
     relevance = _relevance(run, groups)
@@ -47,9 +54,21 @@ def evaluate(run: Run) -> dict[str, Any]:
     scores |= {name: ("student", s) for name, s in _student_scores(run).items()}
     per_group = _per_group(run, groups, {name: s for name, (_, s) in scores.items()}, relevance)
     kinds = {"random_order": "reference", **{name: kind for name, (kind, _) in scores.items()}}
-    metrics = _summarised(run, per_group, kinds)
+    metrics = {"stage_key": key, **_summarised(run, per_group, kinds)}
     write_file(f"{run.workdir}/{METRICS}", (json.dumps(metrics, indent=1) + "\n").encode())
     return metrics
+
+
+def _key(run: Run) -> str:
+    """The stage key of metrics.json: the models that it measures, against what, and how."""
+    teachers = {name: teacher_key(run, teacher) for name, teacher in run.config.teachers.items()}
+    students = {name: student_key(run, recipe) for name, recipe in run.config.recipes.items()}
+    settings = [section.model_dump(mode="json") for section in (run.config.evaluation, run.config.export)]
+    return run.key(teachers=teachers, students=students, relevance=run.config.data.relevance, settings=settings)
+
+
+def _former_metrics(workdir: str) -> dict[str, Any] | None:
+    return load_metrics(workdir) if tf.io.gfile.exists(f"{workdir}/{METRICS}") else None
 
 
 def load_metrics(workdir: str) -> dict[str, Any]:
