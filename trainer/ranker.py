@@ -8,6 +8,8 @@ from trainer.encoders import SEPARATOR_ID, TransformerEncoder
 from trainer.lexical import Matches
 from trainer.preprocessing import Tensors
 
+ARCHITECTURE = 1  # raised when weights of an older ranker would no longer fit or mean the same
+
 
 class Ranker(tf.keras.Model):
     """Scores each candidate of a query group by itself.

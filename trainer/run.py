@@ -15,7 +15,7 @@ from features.spec import Feature
 from trainer.config import TrainerConfig
 from trainer.data import DatasetSplit, Groups, positive_only, scoring_batches, with_label
 from trainer.preprocessing import Preprocessor
-from trainer.ranker import Ranker
+from trainer.ranker import ARCHITECTURE, Ranker
 from trainer.stages import read_file, read_manifest
 from trainer.text import Tokeniser, read_vocabulary
 from trainer.training import History, strategy_of
@@ -149,7 +149,9 @@ class Run:
     def key(self, **parts: object) -> str:
         """The stage key of a model: what it is made from, beside the parts given."""
         student = self.config.student.model_dump(mode="json")
-        return stage_key(inputs=self.inputs.keys, student=student, seed=self.config.seed, **parts)
+        return stage_key(
+            architecture=ARCHITECTURE, inputs=self.inputs.keys, student=student, seed=self.config.seed, **parts
+        )
 
 
 def save_ranker(model: Ranker, history: History, directory: str) -> None:
