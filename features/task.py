@@ -12,7 +12,8 @@ from features.errors import InputError
 SECTIONS = (
     "extends", "name", "seed", "features", "teachers",                     # the contract
     "simulator", "dataset", "vocabulary",                                  # beam_jobs
-    "data", "student", "training", "teacher_training", "recipes", "evaluation", "export",  # trainer
+    "data", "student", "training", "teacher_architecture", "teacher_training",  # trainer
+    "recipes", "evaluation", "export",
 )  # fmt: skip
 
 Task = dict[str, Any]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from features.errors import InputError
 from features.spec import FeatureSpec, load_spec
@@ -65,6 +65,7 @@ class TeacherConfig(Section):
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
     sees: tuple[str, ...]
+    architecture: dict[str, Any] = {}  # overrides of the task's `teacher_architecture`: this teacher's own
 
 
 class Recipe(Section):
@@ -72,6 +73,7 @@ class Recipe(Section):
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
     teachers: tuple[str, ...] = ()  # names from `teachers`; their losses are averaged
+    teacher_weights: tuple[NonNegativeFloat, ...] = ()  # of that average, in the order of `teachers`; empty: equal
     alpha: float | None = Field(default=None, ge=0.0, le=1.0)  # weighs the data loss; None: 0.5 with teachers, else 1
     data_loss_groups: Literal["positive", "all"] = "positive"
     learns: str | None = None  # the feature to learn instead of the label: pretraining on click
@@ -90,6 +92,11 @@ class Recipe(Section):
         if self.alpha is not None and self.alpha < 1.0 and not self.teachers:
             raise ValueError(
                 f"alpha {self.alpha} leaves {1 - self.alpha:g} to teachers, but teachers is empty: name some"
+            )
+        if self.teacher_weights and (len(self.teacher_weights) != len(self.teachers) or not sum(self.teacher_weights)):
+            raise ValueError(
+                f"teacher_weights is {list(self.teacher_weights)}, expected one number for each of teachers "
+                f"{list(self.teachers)}, not all 0"
             )
         return self
 
@@ -121,6 +128,7 @@ class TrainerConfig:
     training: TrainingConfig
     teacher_training: TrainingConfig
     teachers: dict[str, TeacherConfig]
+    teacher_architecture: dict[str, StudentConfig]  # by teacher: `student` with the teachers' and its own overrides
     recipes: dict[str, Recipe]
     recipe_training: dict[str, TrainingConfig]  # by recipe: `training` with the recipe's overrides
     evaluation: EvaluationConfig
@@ -131,10 +139,9 @@ class TrainerConfig:
 def load_config(path: str) -> TrainerConfig:
     """Reads and checks a task file. Errors: InputError naming the value, the expectation and the remedy."""
     task = load_task(path)
-    training = task.get("training") or {}
-    if not isinstance(training, dict) or not isinstance(task.get("teacher_training") or {}, dict):
-        raise InputError("training and teacher_training: expected mappings; see configs/product_search.yaml")
-    recipes = _by_name(task, "recipes", Recipe)
+    student, training = _mapping(task, "student"), _mapping(task, "training")
+    teachers, recipes = _by_name(task, "teachers", TeacherConfig), _by_name(task, "recipes", Recipe)
+    teacher_architecture = {**student, **_mapping(task, "teacher_architecture")}
     config = TrainerConfig(
         name=_scalar(task, "name", str),
         seed=_scalar(task, "seed", int),
@@ -143,10 +150,14 @@ def load_config(path: str) -> TrainerConfig:
         student=parse_section(task, "student", StudentConfig),
         training=parse(training, "training", TrainingConfig),
         # a teacher is trained as the student is, but for what `teacher_training` overrides
-        teacher_training=parse(
-            {**training, **(task.get("teacher_training") or {})}, "teacher_training", TrainingConfig
-        ),
-        teachers=_by_name(task, "teachers", TeacherConfig),
+        teacher_training=parse({**training, **_mapping(task, "teacher_training")}, "teacher_training", TrainingConfig),
+        teachers=teachers,
+        teacher_architecture={
+            name: parse(
+                {**teacher_architecture, **teacher.architecture}, f"teachers.{name}.architecture", StudentConfig
+            )
+            for name, teacher in teachers.items()
+        },
         recipes=recipes,
         recipe_training={
             name: parse({**training, **recipe.training}, f"recipes.{name}.training", TrainingConfig)
@@ -166,6 +177,13 @@ def _scalar(task: dict[str, Any], name: str, kind: type[Any]) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise InputError(f"{name} is {value!r}, expected a {kind.__name__} at the top of the task file")
     return value
+
+
+def _mapping(task: dict[str, Any], section: str) -> dict[str, Any]:
+    content = task.get(section) or {}
+    if not isinstance(content, dict):
+        raise InputError(f"{section} is {content!r}, expected a mapping; see configs/product_search.yaml")
+    return content
 
 
 def _by_name(task: dict[str, Any], section: str, model: type[Any]) -> dict[str, Any]:

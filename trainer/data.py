@@ -108,7 +108,8 @@ class DatasetSplit:
             if side in regular:
                 regular[side] = _resized(regular[side], _longest(regular[side]), axis=regular[side].shape.rank - 1)
         parts = {part: sized(group[part]) for part in ("privileged", "labels")}
-        return {"regular": regular, **parts, "mask": _resized(group["mask"], items, axis=0)}
+        mask = _resized(group["mask"], items, axis=0)
+        return {"regular": regular, **parts, "mask": mask, "bucket": _bucket(regular, mask)}
 
 
 def _resized(values: tf.Tensor, size: tf.Tensor, axis: int) -> tf.Tensor:
@@ -126,11 +127,21 @@ def _rounded_up(size: tf.Tensor, multiple: int) -> tf.Tensor:
     return tf.maximum(-(-size // multiple), 1) * multiple
 
 
+def _bucket(regular: Tensors, mask: tf.Tensor) -> tf.Tensor:
+    """int64: equal for groups of the same padded shape."""
+    key = tf.shape(mask, tf.int64)[0]
+    for side in ("context_tokens", "item_tokens"):
+        if side in regular:
+            key = key * 65536 + tf.shape(regular[side], tf.int64)[-1]
+    return key
+
+
 def with_label(groups: Groups, name: str) -> Groups:
     """Groups whose `label` is the feature `name`: the spec's label, or click when pretraining on clicks."""
 
     def labelled(group: dict[str, Any]) -> dict[str, Any]:
-        return {**{part: group[part] for part in ("regular", "privileged", "mask")}, "label": group["labels"][name]}
+        kept = {part: group[part] for part in ("regular", "privileged", "mask", "bucket")}
+        return {**kept, "label": group["labels"][name]}
 
     return groups.map(labelled)
 
@@ -153,21 +164,9 @@ def with_teachers(groups: Groups, logits: Groups) -> Groups:
 def training_batches(groups: Groups, batch_groups: int, seed: int) -> tf.data.Dataset:
     """Shuffled, endless batches; all groups of a batch have the same padded shape."""
 
-    def bucket(group: dict[str, Any]) -> tf.Tensor:
-        sizes = [tf.shape(group["mask"])[0]]
-        sizes += [
-            tf.shape(group["regular"][side])[-1]
-            for side in ("context_tokens", "item_tokens")
-            if side in group["regular"]
-        ]
-        key = tf.constant(0, tf.int64)
-        for size in sizes:
-            key = key * 65536 + tf.cast(size, tf.int64)
-        return key
-
     endless = groups.shuffle(SHUFFLED_TOGETHER, seed=seed, reshuffle_each_iteration=True).repeat()
     batches = endless.group_by_window(
-        bucket, lambda _, same: same.batch(batch_groups, drop_remainder=True), batch_groups
+        lambda group: group["bucket"], lambda _, same: same.batch(batch_groups, drop_remainder=True), batch_groups
     )
     return batches.prefetch(4)
 

@@ -14,6 +14,7 @@ class Objective:
 
     data_weight: float = 1.0  # alpha, in [0, 1]
     data_loss_groups: Literal["positive", "all"] = "positive"
+    teacher_weights: tuple[float, ...] = ()  # in the teachers' order; empty: equal
 
 
 def distillation_loss(
@@ -24,14 +25,14 @@ def distillation_loss(
     teacher_logits: tf.Tensor,
     objective: Objective,
 ) -> tf.Tensor:
-    """alpha * data loss + (1 - alpha) * mean over teachers of the teacher loss, summed over the batch.
+    """alpha * data loss + (1 - alpha) * (weighted) mean over teachers of the teacher loss, summed over the batch.
 
     Both terms are sums over items; the caller divides the result by the batch's items, so that labels, being sparse,
     leave the greater part to the teachers: that is what makes the method work.
 
     scores, labels: float32 [groups, items]; mask: bool [groups, items].
     teacher_logits: float32 [groups, items, teachers], constants; teachers may be 0.
-    objective: alpha, and whether the data loss counts positive groups only or all.
+    objective: alpha, the teachers' weights, and whether the data loss counts positive groups only or all.
     Returns a float32 scalar. Source: Yang et al. 2022, eq. 1; Table 5 for the groups.
     """
     data = loss(labels, scores, mask)
@@ -41,8 +42,9 @@ def distillation_loss(
     teachers = teacher_logits.shape[-1] or 0
     if teachers and objective.data_weight < 1.0:
         targets = tf.stop_gradient(tf.sigmoid(teacher_logits))
-        teacher = tf.add_n([tf.reduce_sum(loss(targets[..., t], scores, mask)) for t in range(teachers)]) / teachers
-        total += (1.0 - objective.data_weight) * teacher
+        weights = objective.teacher_weights or (1.0,) * teachers
+        losses = [weight * tf.reduce_sum(loss(targets[..., t], scores, mask)) for t, weight in enumerate(weights)]
+        total += (1.0 - objective.data_weight) * tf.add_n(losses) / sum(weights)
     return total
 
 

@@ -32,20 +32,21 @@ class TransformerEncoder(tf.keras.layers.Layer):
     def call(
         self, context_tokens: tf.Tensor, item_tokens: tf.Tensor, matches: Matches, training: bool = False
     ) -> tf.Tensor:
-        """The states of a batch's pairs, pair p being group p // items.
+        """The states of a batch's pairs.
 
-        context_tokens: int32 [groups, c]; item_tokens: int32 [groups * items, t]; 0 is padding.
-        Returns float32 [groups * items, width + kernels]: the state of [CLS], and the soft matches of the two sides'
+        context_tokens: int32 [groups, c]; item_tokens: int32 [groups, items, t]; 0 is padding.
+        Returns float32 [groups, items, width + kernels]: the state of [CLS], and the soft matches of the two sides'
         states as they are before they meet.
         """
-        items = tf.shape(item_tokens)[0] // tf.shape(context_tokens)[0]
+        groups, items, longest = tf.unstack(tf.shape(item_tokens))
         context, context_bias = self.context_states(context_tokens, training)
-        item, item_bias = self.item_states(item_tokens, training)
-        context, context_bias = tf.repeat(context, items, axis=0), tf.repeat(context_bias, items, axis=0)
+        item, item_bias = self.item_states(tf.reshape(item_tokens, [groups * items, longest]), training)
         soft = matches.soft(context[:, 1:], item)
-        flags = tf.concat([tf.zeros_like(matches.context[:, :1]), matches.context, matches.item], axis=1)
+        context, context_bias = tf.repeat(context, items, axis=0), tf.repeat(context_bias, items, axis=0)
+        flags = tf.concat([tf.zeros([groups, items, 1]), matches.context, matches.item], axis=2)
         states, bias = tf.concat([context, item], axis=1), tf.concat([context_bias, item_bias], axis=1)
-        return tf.concat([self.joint_state(states, bias, flags, training), soft], axis=1)
+        joint = self.joint_state(states, bias, tf.reshape(flags, tf.shape(bias)), training)
+        return tf.concat([tf.reshape(joint, [groups, items, self.config.width]), tf.cast(soft, joint.dtype)], axis=2)
 
     def context_states(self, tokens: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
         """int32 [n, c] -> states of [CLS] and the tokens [n, 1 + c, width], and their attention bias [n, 1 + c]."""
@@ -61,15 +62,15 @@ class TransformerEncoder(tf.keras.layers.Layer):
         states += tf.cast(flags[..., tf.newaxis], states.dtype) * tf.cast(self.matched, states.dtype)
         joint = self.blocks[self.config.split_layers :]
         for block in joint[:-1]:
-            states = block(states, states, bias, training=training)
-        return self.norm(joint[-1](states[:, :1], states, bias, training=training)[:, 0])
+            states = block(states, bias, training=training)
+        return self.norm(joint[-1].first_state(states, bias, training=training))
 
     def _split(self, tokens: tf.Tensor, first_position: int, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         places = first_position + tf.range(tf.shape(tokens)[1])
         states = self.dropout(self.pieces(tokens) + self.positions(places), training=training)
         bias = tf.where(tokens > 0, 0.0, MASKED)
         for block in self.blocks[: self.config.split_layers]:
-            states = block(states, states, bias, training=training)
+            states = block(states, bias, training=training)
         return states, bias
 
 
@@ -83,47 +84,85 @@ class RmsNorm(tf.keras.layers.Layer):
         self.gain = self.add_weight("gain", [shape[-1]], initializer="ones")
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
-        return states * tf.math.rsqrt(tf.reduce_mean(tf.square(states), axis=-1, keepdims=True) + 1e-6) * self.gain
+        return states * inverse_rms(states) * self.gain
+
+
+def inverse_rms(states: tf.Tensor) -> tf.Tensor:
+    """[..., width] -> [..., 1]: what scales each state to a root mean square of 1."""
+    return tf.math.rsqrt(tf.reduce_mean(tf.square(states), axis=-1, keepdims=True) + 1e-6)
 
 
 class Block(tf.keras.layers.Layer):
     """Attention and a two-layer projection, each on normalised input and added to the states.
 
     Attention is written out: Keras's own layer takes half as long again for it on CPUs, and ReLU a quarter of GELU.
+    Keys have no bias: it would add the same to all of a token's attention logits, and change no weight.
     """
 
     def __init__(self, config: StudentConfig, dropout: float, name: str) -> None:
         super().__init__(name=name)
-        self.heads, self.head_width = config.heads, config.width // config.heads
-        self.attention_norm = RmsNorm(name="attention_norm")
-        self.queries = tf.keras.layers.Dense(config.width, name="queries")
-        self.keys_values = tf.keras.layers.Dense(2 * config.width, name="keys_values")
+        self.width, self.heads, self.head_width = config.width, config.heads, config.width // config.heads
+        self.attention_gain = self.add_weight("attention_gain", [config.width], initializer="ones")
+        self.queries, self.keys, self.values = (
+            self.add_weight(part, [config.width, config.width], initializer="glorot_uniform")
+            for part in ("queries", "keys", "values")
+        )
+        self.query_bias = self.add_weight("query_bias", [config.width], initializer="zeros")
+        self.value_bias = self.add_weight("value_bias", [config.width], initializer="zeros")
         self.mixed = tf.keras.layers.Dense(config.width, name="mixed")
         self.inner_norm = RmsNorm(name="inner_norm")
         self.inner = tf.keras.layers.Dense(config.feed_forward, activation="relu", name="inner")
         self.outer = tf.keras.layers.Dense(config.width, name="outer")
         self.dropout = tf.keras.layers.Dropout(dropout)
 
-    def call(self, looking: tf.Tensor, states: tf.Tensor, bias: tf.Tensor, training: bool) -> tf.Tensor:
-        """New states of the first tokens of `states`, attending to all of it.
-
-        looking: [n, l, width], the first l of states [n, tokens, width]; bias: [n, tokens], MASKED on padding.
-        """
-        normal = self.attention_norm(states)
-        queries = self._by_head(self.queries(normal[:, : tf.shape(looking)[1]]), 1)
-        keys, values = tf.split(self._by_head(self.keys_values(normal), 2), 2, axis=1)
-        logits = tf.matmul(queries, keys, transpose_b=True) * self.head_width**-0.5
-        weights = tf.nn.softmax(logits + tf.cast(bias, logits.dtype)[:, tf.newaxis, tf.newaxis, :])
-        mixed = tf.transpose(tf.matmul(weights, values), [0, 2, 1, 3])
-        mixed = self.mixed(tf.reshape(mixed, tf.shape(looking)))
-        states = looking + self.dropout(mixed, training=training)
-        return states + self.dropout(self.outer(self.inner(self.inner_norm(states))), training=training)
-
-    def _by_head(self, states: tf.Tensor, parts: int) -> tf.Tensor:
-        """[n, tokens, parts * width] -> [n, parts * heads, tokens, head width]."""
+    def call(self, states: tf.Tensor, bias: tf.Tensor, training: bool) -> tf.Tensor:
+        """New states [n, tokens, width] of all tokens; bias: [n, tokens], MASKED on padding."""
+        normal = states * inverse_rms(states) * self.attention_gain
+        kernel = tf.concat([self.queries, self.keys, self.values], axis=1)
+        added = tf.concat([self.query_bias, tf.zeros_like(self.query_bias), self.value_bias], axis=0)
         rows, tokens = tf.unstack(tf.shape(states)[:2])
-        by_head = tf.reshape(states, [rows, tokens, parts * self.heads, self.head_width])
-        return tf.transpose(by_head, [0, 2, 1, 3])
+        by_head = tf.reshape(tf.matmul(normal, kernel) + added, [rows, tokens, 3 * self.heads, self.head_width])
+        queries, keys, values = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
+        mixed = tf.matmul(
+            self._weights(tf.matmul(queries, keys, transpose_b=True), bias[:, tf.newaxis, tf.newaxis]), values
+        )
+        mixed = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), tf.shape(states))
+        return self._projected(states, mixed, training)
+
+    def first_state(self, states: tf.Tensor, bias: tf.Tensor, training: bool) -> tf.Tensor:
+        """The new state [n, width] of the first token alone: `call`'s, without a key or a value for each token.
+
+        q . (K s) is (K' q) . s, and the sum of weighted values V s is V of the weighted sum of states: with a single
+        query two products by matrices of its own take the place of two by the keys' and values' matrices for each
+        token; normalisation's scale moves onto logits and weights.
+        """
+        scale = tf.linalg.matrix_transpose(inverse_rms(states))  # [n, 1, tokens]
+        first = states[:, 0]
+        queries = tf.matmul(first * inverse_rms(first) * self.attention_gain, self.queries) + self.query_bias
+        looked_for = self._by_matrix(queries[:, tf.newaxis] * self._own, self.keys, transpose_b=True)
+        logits = tf.matmul(looked_for * self.attention_gain, states, transpose_b=True) * scale
+        found = tf.matmul(self._weights(logits, bias[:, tf.newaxis]) * scale, states) * self.attention_gain
+        mixed = tf.reduce_sum(self._by_matrix(found, self.values) * self._own, axis=1) + self.value_bias
+        return self._projected(first, mixed, training)
+
+    @property
+    def _own(self) -> tf.Tensor:
+        """[heads, width]: 1 where a column belongs to the head."""
+        return tf.repeat(tf.eye(self.heads, dtype=self.compute_dtype), self.head_width, axis=1)
+
+    def _by_matrix(self, vectors: tf.Tensor, matrix: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+        """[n, heads, width] by [width, width], as one product."""
+        flat = tf.matmul(tf.reshape(vectors, [-1, self.width]), matrix, transpose_b=transpose_b)
+        return tf.reshape(flat, tf.shape(vectors))
+
+    def _weights(self, logits: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        """Attention weights over the last axis."""
+        return tf.nn.softmax(logits * self.head_width**-0.5 + tf.cast(bias, logits.dtype))
+
+    def _projected(self, states: tf.Tensor, mixed: tf.Tensor, training: bool) -> tf.Tensor:
+        """What attention found joins the states, and then what the projection makes of them."""
+        states += self.dropout(self.mixed(mixed), training=training)
+        return states + self.dropout(self.outer(self.inner(self.inner_norm(states))), training=training)
 
 
 def _small() -> tf.keras.initializers.Initializer:

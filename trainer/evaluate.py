@@ -16,8 +16,8 @@ from trainer.references import Bm25, read_relevance
 from trainer.run import Run
 from trainer.stages import read_file, write_file
 from trainer.students import student_directory, student_key
-from trainer.teachers import directory_of
 from trainer.teachers import key_of as teacher_key
+from trainer.teachers import load_teacher
 from trainer.training import GroupScores, score
 
 METRICS, PER_GROUP = "metrics.json", "metrics_per_group.npz"
@@ -144,11 +144,10 @@ def _relevance(run: Run, groups: TestGroups) -> Floats | None:
 
 
 def _teacher_scores(run: Run) -> dict[str, Floats]:
-    spec, scores = run.config.spec, {}
-    for teacher in run.config.teachers.values():
-        model = run.load_ranker(directory_of(run, teacher), tuple(spec[name] for name in teacher.sees))
-        scores[f"teacher_{teacher.name}"] = _test_scores(run, model).scores
-    return scores
+    return {
+        f"teacher_{teacher.name}": _test_scores(run, load_teacher(run, teacher)).scores
+        for teacher in run.config.teachers.values()
+    }
 
 
 def _student_scores(run: Run) -> dict[str, Floats]:

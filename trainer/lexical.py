@@ -4,52 +4,58 @@ import tensorflow as tf
 
 SPECIAL_PIECES = 4  # [PAD] [UNK] [CLS] [SEP]: the ids below it match nothing
 KERNELS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1)  # similarities at which soft matches are counted
-KERNEL_WIDTH = 0.1
-EXACT_WIDTH = 0.01  # of the first kernel, which counts (nearly) equal pieces
+WIDTHS = (0.01, 0.1, 0.1, 0.1, 0.1, 0.1)  # of the kernels; the first counts (nearly) equal pieces
+FAR = 100.0  # a similarity that no kernel counts
 FAINTEST = 1e-6  # a soft count below it is taken for it, so that its logarithm is finite
 
 
 class Matches:
     """Which tokens occur on both sides of a batch's pairs.
 
-    context_tokens: int32 [pairs, c]; item_tokens: int32 [pairs, t]; idf: float32 [vocabulary].
-    context, item: float32 [pairs, c] and [pairs, t], 1 where a token occurs on the other side.
+    context_tokens: int32 [groups, c]; item_tokens: int32 [groups, items, t]; idf: float32 [vocabulary].
+    context, item: float32 [groups, items, c] and [groups, items, t], 1 where a token occurs on the other side.
     """
 
     def __init__(self, context_tokens: tf.Tensor, item_tokens: tf.Tensor, idf: tf.Tensor) -> None:
-        self._words = [tf.cast(tokens >= SPECIAL_PIECES, tf.float32) for tokens in (context_tokens, item_tokens)]
-        self._idf = [
-            tf.gather(idf, tokens) * word
-            for tokens, word in zip((context_tokens, item_tokens), self._words, strict=True)
-        ]
-        self.both = self._words[0][:, :, tf.newaxis] * self._words[1][:, tf.newaxis, :]
-        equal = (
-            tf.cast(tf.equal(context_tokens[:, :, tf.newaxis], item_tokens[:, tf.newaxis, :]), tf.float32) * self.both
+        context, item = context_tokens[:, tf.newaxis], item_tokens
+        self._words = [tf.cast(tokens >= SPECIAL_PIECES, tf.float32) for tokens in (context, item)]
+        self._idf = [tf.gather(idf, tokens) * word for tokens, word in zip((context, item), self._words, strict=True)]
+        self.both = tf.logical_and(
+            (context >= SPECIAL_PIECES)[..., tf.newaxis], (item >= SPECIAL_PIECES)[:, :, tf.newaxis]
         )
-        self.context, self.item = tf.reduce_max(equal, axis=2), tf.reduce_max(equal, axis=1)
+        equal = tf.logical_and(tf.equal(context[..., tf.newaxis], item[:, :, tf.newaxis]), self.both)
+        self.context, self.item = (tf.cast(tf.reduce_any(equal, axis=axis), tf.float32) for axis in (3, 2))
 
     def shares(self) -> tf.Tensor:
-        """The share of each side's tokens that the other has, plain and idf-weighted: float32 [pairs, 4]."""
+        """The share of each side's tokens that the other has, plain and idf-weighted: float32 [groups, items, 4]."""
         shares = []
         for matched, word, idf in zip((self.context, self.item), self._words, self._idf, strict=True):
             for weight in (word, idf):
-                found = tf.reduce_sum(matched * weight, axis=1)
-                shares.append(tf.math.divide_no_nan(found, tf.reduce_sum(weight, axis=1)))
-        return tf.stack(shares, axis=1)
+                found = tf.reduce_sum(matched * weight, axis=2)
+                shares.append(tf.math.divide_no_nan(found, tf.reduce_sum(weight, axis=2)))
+        return tf.stack(shares, axis=2)
 
     def soft(self, context_states: tf.Tensor, item_states: tf.Tensor) -> tf.Tensor:
-        """Kernel-pooled similarities of the two sides' token states: float32 [pairs, kernels].
+        """Kernel-pooled similarities of the two sides' token states: float32 [groups, items, kernels].
 
-        context_states: [pairs, c, width]; item_states: [pairs, t, width].
+        context_states: [groups, c, width]; item_states: [groups * items, t, width].
         For each kernel, the idf-weighted mean over query tokens of log(soft count of similar title tokens).
         Source: Xiong et al. 2017 (kernel pooling), eq. 4 to 6; on transformer states as in Hofstaetter et al. 2020.
         """
-        sides = [tf.math.l2_normalize(tf.cast(states, tf.float32), axis=2) for states in (context_states, item_states)]
-        similar = tf.matmul(*sides, transpose_b=True)
-        weight = tf.math.divide_no_nan(self._idf[0], tf.reduce_sum(self._idf[0], axis=1, keepdims=True))
-        pooled = []
-        for mean in KERNELS:
-            spread = EXACT_WIDTH if mean == KERNELS[0] else KERNEL_WIDTH
-            counts = tf.reduce_sum(tf.exp(-tf.square(similar - mean) / (2 * spread**2)) * self.both, axis=2)
-            pooled.append(tf.reduce_sum(tf.math.log(tf.maximum(counts, FAINTEST)) * weight * 0.1, axis=1))
-        return tf.stack(pooled, axis=1)
+        groups, items, c, t = tf.unstack(tf.shape(self.both))
+        context, item = (tf.cast(states, tf.float32) for states in (context_states, item_states))
+        context = tf.math.l2_normalize(context, axis=2)
+        # one product a group; the items' lengths divide similarities instead of states, of which there are more
+        similar = tf.matmul(context, tf.reshape(item, [groups, items * t, item.shape[2]]), transpose_b=True)
+        lengths = tf.math.rsqrt(tf.reduce_sum(tf.square(item), axis=2) + 1e-12)
+        similar = tf.transpose(tf.reshape(similar, [groups, c, items, t]), [0, 2, 1, 3])
+        similar *= tf.reshape(lengths, [groups, items, 1, t])
+        similar = tf.where(self.both, similar, FAR)
+        counts = tf.reduce_sum(tf.exp(-tf.square((similar - _along_kernels(KERNELS)) / _along_kernels(WIDTHS)) / 2), 4)
+        weight = tf.math.divide_no_nan(self._idf[0], tf.reduce_sum(self._idf[0], axis=2, keepdims=True))
+        pooled = tf.reduce_sum(tf.math.log(tf.maximum(counts, FAINTEST)) * weight * 0.1, axis=3)
+        return tf.transpose(pooled, [1, 2, 0])
+
+
+def _along_kernels(values: tuple[float, ...]) -> tf.Tensor:
+    return tf.reshape(tf.constant(values), [-1, 1, 1, 1, 1])

@@ -8,7 +8,7 @@ from trainer.encoders import SEPARATOR_ID, TransformerEncoder
 from trainer.lexical import Matches
 from trainer.preprocessing import Tensors
 
-ARCHITECTURE = 1  # raised when weights of an older ranker would no longer fit or mean the same
+ARCHITECTURE = 2  # raised when weights of an older ranker would no longer fit or mean the same
 
 
 class Ranker(tf.keras.Model):
@@ -56,8 +56,8 @@ class Ranker(tf.keras.Model):
 
         Returns float32 [groups, items]: logits, 0 on padding.
         """
-        groups, items = tf.unstack(tf.shape(mask))
-        parts = self._text(regular, groups, items, training) if "item_tokens" in regular else []
+        items = tf.shape(mask)[1]
+        parts = self._text(regular, training) if "item_tokens" in regular else []
         for feature in self.others:
             values = (privileged if feature in self.sees else regular)[feature.name]
             if feature.type == "categorical":
@@ -79,13 +79,12 @@ class Ranker(tf.keras.Model):
         """`call` as a graph, without dropout; the inputs and the result are `call`'s."""
         return self(regular, privileged, mask, training=False)
 
-    def _text(self, regular: Tensors, groups: tf.Tensor, items: tf.Tensor, training: bool) -> list[tf.Tensor]:
+    def _text(self, regular: Tensors, training: bool) -> list[tf.Tensor]:
         item_tokens = regular["item_tokens"]
         # without query text the context side is its [SEP] alone
-        context_tokens = regular.get("context_tokens", tf.fill([groups, 1], SEPARATOR_ID))
-        item_pairs = tf.reshape(item_tokens, [groups * items, tf.shape(item_tokens)[2]])
-        matches = Matches(tf.repeat(context_tokens, items, axis=0), item_pairs, self.idf)
+        context_tokens = regular.get("context_tokens", tf.fill([tf.shape(item_tokens)[0], 1], SEPARATOR_ID))
+        matches = Matches(context_tokens, item_tokens, self.idf)
         parts = [matches.shares()]
         if self.encoder is not None:
-            parts.append(self.encoder(context_tokens, item_pairs, matches, training=training))
-        return [tf.reshape(part, [groups, items, part.shape[-1]]) for part in parts]
+            parts.append(self.encoder(context_tokens, item_tokens, matches, training=training))
+        return parts

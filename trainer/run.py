@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from features.errors import InputError
 from features.manifest import DatasetManifest, SplitStatistics, VocabularyManifest, stage_key
 from features.spec import Feature
-from trainer.config import TrainerConfig
+from trainer.config import StudentConfig, TrainerConfig
 from trainer.data import DatasetSplit, Groups, positive_only, scoring_batches, with_label
 from trainer.preprocessing import Preprocessor
 from trainer.ranker import ARCHITECTURE, Ranker
@@ -98,6 +98,11 @@ class Run:
     def test(self) -> DatasetSplit:
         return self._split("test")
 
+    @property
+    def tensorboard(self) -> str:
+        """The directory of learning curves, one of each model, as TensorBoard reads them."""
+        return f"{self.workdir}/tensorboard"
+
     def _split(self, name: str) -> DatasetSplit:
         cache = self.config.training.cache == "memory"
         return DatasetSplit(self.config.data.dataset, name, self.config.spec, self.preprocessor, cache)
@@ -127,21 +132,29 @@ class Run:
         weights: NDArray[np.float32] = np.log1p(items / (1.0 + held)).astype(np.float32)
         return weights
 
-    def new_ranker(self, sees: tuple[Feature, ...], seed: int, dropout: float = 0.0) -> Ranker:
-        """A freshly initialised, built ranker on the run's devices."""
+    def new_ranker(
+        self,
+        sees: tuple[Feature, ...],
+        seed: int,
+        dropout: float = 0.0,
+        architecture: StudentConfig | None = None,
+    ) -> Ranker:
+        """A freshly initialised, built ranker on the run's devices; architecture: None for the student's."""
         tf.keras.utils.set_random_seed(seed)
         sizes = {name: len(values) for name, values in self.preprocessor.categories.items()}
         with self.strategy.scope():
-            model = Ranker(self.config.spec, self.config.student, self.pieces, sizes, sees, dropout)
+            model = Ranker(self.config.spec, architecture or self.config.student, self.pieces, sizes, sees, dropout)
             example = self.train.example
             model(example["regular"], example["privileged"], example["mask"])
             if self.pieces:
                 model.idf.assign(self.idf)
         return model
 
-    def load_ranker(self, directory: str, sees: tuple[Feature, ...]) -> Ranker:
+    def load_ranker(
+        self, directory: str, sees: tuple[Feature, ...], architecture: StudentConfig | None = None
+    ) -> Ranker:
         """The ranker whose weights `save_ranker` left in a stage's directory."""
-        model = self.new_ranker(sees, self.config.seed)
+        model = self.new_ranker(sees, self.config.seed, architecture=architecture)
         restored = tf.train.Checkpoint(model=model).read(f"{directory}/{WEIGHTS}")
         restored.assert_existing_objects_matched().expect_partial()
         return model

@@ -2,10 +2,12 @@
 
 import tensorflow as tf
 
+from features.spec import Feature
 from trainer.config import TeacherConfig
 from trainer.data import Groups, positive_only, training_batches, with_label
 from trainer.distillation import Objective
 from trainer.progress import Progress
+from trainer.ranker import Ranker
 from trainer.run import Run, save_ranker
 from trainer.stages import is_up_to_date, make_stage
 from trainer.training import Training, inferred
@@ -20,18 +22,20 @@ def directory_of(run: Run, teacher: TeacherConfig) -> str:
 def key_of(run: Run, teacher: TeacherConfig) -> str:
     """The stage key of a trained teacher."""
     training = run.config.teacher_training.model_dump(mode="json")
-    return run.key(teacher=teacher.model_dump(mode="json"), training=training)
+    architecture = run.config.teacher_architecture[teacher.name].model_dump(mode="json")
+    return run.key(teacher=teacher.model_dump(mode="json"), architecture_of_teacher=architecture, training=training)
 
 
 def train_teacher(run: Run, teacher: TeacherConfig) -> None:
     """Trains one teacher on the training split's positive groups, unless it is up to date."""
     config, spec = run.config.teacher_training, run.config.spec
+    architecture = run.config.teacher_architecture[teacher.name]
 
     def make(staging: str) -> dict[str, object]:
-        model = run.new_ranker(tuple(spec[name] for name in teacher.sees), run.config.seed, config.dropout)
+        model = run.new_ranker(_seen(run, teacher), run.config.seed, config.dropout, architecture)
         groups = positive_only(with_label(run.train.groups, spec.label.name)).cache()
         batches = training_batches(groups, config.batch_groups, run.config.seed)
-        progress = Progress(f"teacher {teacher.name}", config.steps)
+        progress = Progress(f"teacher {teacher.name}", config.steps, run.tensorboard)
         history = Training(model, config, Objective(), run.strategy).train(batches, run.validation, progress)
         progress.done(history)
         save_ranker(model, history, staging)
@@ -40,12 +44,23 @@ def train_teacher(run: Run, teacher: TeacherConfig) -> None:
     make_stage(directory_of(run, teacher), key_of(run, teacher), make)
 
 
+def load_teacher(run: Run, teacher: TeacherConfig) -> Ranker:
+    """A trained teacher."""
+    return run.load_ranker(
+        directory_of(run, teacher), _seen(run, teacher), run.config.teacher_architecture[teacher.name]
+    )
+
+
+def _seen(run: Run, teacher: TeacherConfig) -> tuple[Feature, ...]:
+    return tuple(run.config.spec[name] for name in teacher.sees)
+
+
 def score_training_groups(run: Run, teacher: TeacherConfig) -> str:
     """Caches a teacher's logits for all groups of the training split, positive or not. Returns the directory."""
     directory, key = f"{run.workdir}/teacher_scores/{teacher.name}", key_of(run, teacher)
 
     def make(staging: str) -> dict[str, object]:
-        model = run.load_ranker(directory_of(run, teacher), tuple(run.config.spec[name] for name in teacher.sees))
+        model = load_teacher(run, teacher)
         groups, options = 0, tf.io.TFRecordOptions("GZIP", compression_level=1)
         with tf.io.TFRecordWriter(f"{staging}/{SCORES}", options) as writer:
             for batch, logits in inferred(model, run.train.groups):

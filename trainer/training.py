@@ -97,7 +97,7 @@ class Training:
         """batches: endless. validation: labelled positive groups. report: called at each validation."""
         history, best, best_weights, started = History(), -np.inf, self.model.get_weights(), time.monotonic()
         iterator = iter(self.strategy.experimental_distribute_dataset(batches))
-        several_steps = tf.function(self._several_steps)
+        several_steps = tf.function(self._several_steps, autograph=False)  # converting the model takes seconds
         step, since_best = 0, 0
         while step < self.config.steps and since_best < self.config.patience:
             loss_sum, items = 0.0, 0
@@ -136,11 +136,14 @@ class Training:
         return -history.validation_loss[-1] if self.config.select_by == "loss" else history.validation_ndcg[-1]
 
     def _several_steps(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        loss_sum, items = tf.constant(0.0), tf.constant(0, tf.int64)
-        for _ in tf.range(steps):
+        def one_more(step: tf.Tensor, loss_sum: tf.Tensor, items: tf.Tensor) -> tuple[tf.Tensor, ...]:
             loss, counted = self.strategy.run(self.train_step, args=(next(iterator),))
-            loss_sum += self.strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)
-            items += self.strategy.reduce(tf.distribute.ReduceOp.SUM, counted, axis=None)
+            loss = self.strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)
+            counted = self.strategy.reduce(tf.distribute.ReduceOp.SUM, counted, axis=None)
+            return step + 1, loss_sum + loss, items + counted
+
+        start = (tf.constant(0), tf.constant(0.0), tf.constant(0, tf.int64))
+        _, loss_sum, items = tf.while_loop(lambda step, *_: step < steps, one_more, start)
         return loss_sum, items
 
     def train_step(self, batch: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:

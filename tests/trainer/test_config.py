@@ -1,9 +1,12 @@
 """The trainer's sections: what they mean when they are left out."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from features.errors import InputError
+from features.task import parse
 from tests.trainer.shop import write_shop, write_task
 from trainer.config import Recipe, load_config
 
@@ -29,6 +32,37 @@ def test_teachers_are_trained_as_the_student_but_for_what_they_override(tmp_path
     config = load_config(str(task))
     assert (config.training.steps, config.teacher_training.steps) == (7, 5)
     assert config.teacher_training.batch_groups == config.training.batch_groups == 3
+
+
+def test_a_teacher_is_built_as_the_student_but_for_what_the_teachers_and_it_alone_override(tmp_path: Path) -> None:
+    write_shop(tmp_path)
+    teachers = [
+        {"name": "click", "sees": ["click"]},
+        {"name": "self", "sees": [], "architecture": {"layers": 1}},
+    ]
+    overrides = {
+        "teacher_architecture": {"layers": 0, "hidden": [8]},
+        "recipes": [{"name": "student", "teachers": ["self"]}],
+    }
+    names = {"evaluation": {"baseline": "student"}}
+    config = load_config(str(write_task(tmp_path, teachers=teachers, **overrides, **names)))
+    built = {name: (a.layers, a.hidden, a.width) for name, a in config.teacher_architecture.items()}
+    assert built == {"click": (0, (8,), 16), "self": (1, (8,), 16)}
+    assert (config.student.layers, config.student.hidden) == (1, (16,))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "complaint"),
+    [
+        ({"teacher_weights": [1, 1]}, "expected one number for each of teachers"),
+        ({"teacher_weights": [1, -1, 1]}, "greater than or equal to 0"),
+        ({"teacher_weights": [0, 0, 0]}, "not all 0"),
+        ({"teacher_weights": "heavy"}, "valid tuple"),
+    ],
+)
+def test_weights_that_do_not_fit_the_teachers_are_refused(recipe: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        parse({"name": "student", "teachers": ["position", "click", "add"], **recipe}, "recipes.0", Recipe)
 
 
 def test_every_task_file_of_the_project_is_valid() -> None:

@@ -53,6 +53,12 @@ def test_two_teachers_a_positive_and_an_unlabelled_group_by_hand() -> None:
     assert total(Objective(0.3)) == pytest.approx(expected, rel=1e-6)
 
 
+def test_weighted_teachers_share_what_alpha_leaves_by_their_weights() -> None:
+    expected = 0.3 * data_loss(0) + 0.7 * (3 * teacher_loss(0) + teacher_loss(1)) / 4
+    assert total(Objective(0.3, teacher_weights=(3.0, 1.0))) == pytest.approx(expected, rel=1e-6)
+    assert total(Objective(0.3, teacher_weights=(2.0, 2.0))) == pytest.approx(total(Objective(0.3)), rel=1e-6)
+
+
 def test_both_terms_are_sums_that_leave_one_divisor_to_the_caller() -> None:
     # the same unlabelled group once more: the teachers' term grows by that group's own, the data term not at all
     twice = distillation_loss(

@@ -9,16 +9,17 @@ import tensorflow as tf
 from features.errors import InputError
 from features.task import parse
 from trainer.config import StudentConfig
-from trainer.encoders import TransformerEncoder
+from trainer.encoders import MASKED, Block, TransformerEncoder
 from trainer.lexical import Matches
 
 ITEMS, WIDTH = 3, 16
 CONTEXT = tf.constant([[5, 6, 3, 0], [7, 3, 0, 0]])
-ITEM = tf.constant([[5, 8, 3], [9, 3, 0], [10, 11, 3], [6, 7, 3], [7, 3, 0], [12, 3, 0]])
+ITEM = tf.constant([[[5, 8, 3], [9, 3, 0], [10, 11, 3]], [[6, 7, 3], [7, 3, 0], [12, 3, 0]]])
+TITLES = tf.reshape(ITEM, [-1, 3])
 
 
 def matches(context: tf.Tensor = CONTEXT, item: tf.Tensor = ITEM) -> Matches:
-    return Matches(tf.repeat(context, ITEMS, axis=0), item, tf.ones([20]))
+    return Matches(context, item, tf.ones([20]))
 
 
 def new_encoder(layers: int, split_layers: int) -> TransformerEncoder:
@@ -35,33 +36,47 @@ def new_encoder(layers: int, split_layers: int) -> TransformerEncoder:
 def test_states_computed_ahead_give_the_same_state(layers: int, split_layers: int) -> None:
     encoder = new_encoder(layers, split_layers)
     together = encoder(CONTEXT, ITEM, matches())
-    ahead = [encoder.item_states(ITEM[i : i + 1]) for i in range(ITEM.shape[0])]  # each by itself, as a cache has it
+    ahead = [encoder.item_states(TITLES[i : i + 1]) for i in range(len(TITLES))]  # each by itself, as a cache has it
     item, item_bias = (tf.concat(parts, axis=0) for parts in zip(*ahead, strict=True))
     context, context_bias = (tf.repeat(part, ITEMS, axis=0) for part in encoder.context_states(CONTEXT))
-    flags = tf.concat([tf.zeros([ITEM.shape[0], 1]), matches().context, matches().item], axis=1)
+    flags = tf.concat([tf.zeros([2, ITEMS, 1]), matches().context, matches().item], axis=2)
+    flags = tf.reshape(flags, [2 * ITEMS, -1])
     joint = encoder.joint_state(tf.concat([context, item], axis=1), tf.concat([context_bias, item_bias], axis=1), flags)
+    together = tf.reshape(together, [2 * ITEMS, -1])
     np.testing.assert_allclose(joint, together[:, :WIDTH], atol=1e-5)
-    np.testing.assert_allclose(matches().soft(context[:, 1:], item), together[:, WIDTH:], atol=1e-5)
+    soft = tf.reshape(matches().soft(context[::ITEMS, 1:], item), [2 * ITEMS, -1])
+    np.testing.assert_allclose(soft, together[:, WIDTH:], atol=1e-5)
+
+
+def test_the_first_state_alone_is_what_attention_over_all_tokens_gives_it() -> None:
+    block = Block(StudentConfig(width=WIDTH, heads=4, feed_forward=24), dropout=0.2, name="block")
+    generator = np.random.default_rng(5)
+    states = tf.constant(generator.normal(size=[6, 7, WIDTH]), tf.float32)
+    bias = tf.where(tf.sequence_mask([7, 4, 5, 1, 7, 2], 7), 0.0, MASKED)
+    block(states, bias, training=False)
+    block.set_weights([w + generator.normal(0, 0.3, w.shape) for w in block.get_weights()])
+    every = block(states, bias, training=False)
+    np.testing.assert_allclose(block.first_state(states, bias, training=False), every[:, 0], atol=1e-5)
 
 
 @pytest.mark.parametrize(("layers", "split_layers"), [(1, 0), (2, 0), (2, 1), (3, 2)])
 def test_both_sides_and_what_matched_matter_to_the_joint_state(layers: int, split_layers: int) -> None:
     encoder = new_encoder(layers, split_layers)
-    before = encoder(CONTEXT, ITEM, matches()).numpy()[:, :WIDTH]
+    before = encoder(CONTEXT, ITEM, matches()).numpy()[..., :WIDTH]
     for context, item, matched in (
         (CONTEXT[::-1], ITEM, matches()),
         (CONTEXT, ITEM[::-1], matches()),
         (CONTEXT, ITEM, matches(CONTEXT[::-1])),
     ):
-        assert np.abs(encoder(context, item, matched).numpy()[:, :WIDTH] - before).max() > 1e-3
+        assert np.abs(encoder(context, item, matched).numpy()[..., :WIDTH] - before).max() > 1e-3
 
 
 @pytest.mark.parametrize("split_layers", [0, 1])
 def test_padding_tokens_change_no_real_state(split_layers: int) -> None:
     encoder = new_encoder(2, split_layers)
-    states, _ = encoder.item_states(ITEM)
-    longer, bias = encoder.item_states(tf.pad(ITEM, [[0, 0], [0, 5]]))
-    real = ITEM.numpy() > 0
+    states, _ = encoder.item_states(TITLES)
+    longer, bias = encoder.item_states(tf.pad(TITLES, [[0, 0], [0, 5]]))
+    real = TITLES.numpy() > 0
     np.testing.assert_allclose(longer.numpy()[:, :3][real], states.numpy()[real], atol=1e-5)
     assert (bias.numpy()[:, 3:] < -1e8).all()
 
@@ -69,7 +84,7 @@ def test_padding_tokens_change_no_real_state(split_layers: int) -> None:
 def test_the_longest_sides_have_positions() -> None:
     config = StudentConfig(layers=1, width=16, max_context_tokens=3, max_item_tokens=4)
     encoder = TransformerEncoder(config, 20, dropout=0.2)
-    context, item = tf.fill([1, 4], 5), tf.fill([1, 5], 6)  # the tokens and a [SEP]
+    context, item = tf.fill([1, 4], 5), tf.fill([1, 1, 5], 6)  # the tokens and a [SEP]
     encoder(context, item, Matches(context, item, tf.ones([20])))
     last = 3 + 2 + 4  # [CLS], three tokens, [SEP]; four tokens and the item's [SEP] begin at 5
     assert last < encoder.positions.input_dim

@@ -101,6 +101,16 @@ def test_groups_without_a_purchase_are_reported_three_ways(fitted: Fitted) -> No
         assert model["unlabelled_groups_as_1"] == pytest.approx((mean * positive + groups - positive) / groups)
 
 
+def test_tensorboard_finds_every_models_learning_curves(fitted: Fitted) -> None:
+    for name in ("teacher_position", "teacher_click", "no_distillation", "student"):
+        (log,) = (fitted.workdir / "tensorboard" / name).iterdir()
+        events = [tf.compat.v1.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(log))]
+        steps = {
+            event.step for event in events if event.summary.value and event.summary.value[0].tag == "loss/training"
+        }
+        assert steps == {10, 20}, name
+
+
 def test_each_groups_ndcg_is_kept_for_later_comparisons(fitted: Fitted) -> None:
     kept = np.load(fitted.workdir / "metrics_per_group.npz", allow_pickle=False)
     run = Run(fitted.config, str(fitted.workdir))
