@@ -55,10 +55,9 @@ class DatasetSplit:
 
     def __init__(self, directory: str, split: str, spec: FeatureSpec, preprocessor: Preprocessor, cache: bool) -> None:
         self.spec, self.preprocessor = spec, preprocessor
-        pattern = f"{directory}/{split}/training_elwc-*.tfrecord.gz"
-        self.files = sorted(tf.io.gfile.glob(pattern))
-        if not self.files:
-            raise InputError(f"no file matches {pattern}, expected the shards of split {split!r}: run build_elwc again")
+        self.files, self.serving_files = (
+            _shards(f"{directory}/{split}/{view}_elwc-*.tfrecord.gz") for view in ("training", "serving")
+        )
         groups = self.records().batch(PARSED_TOGETHER).map(self._prepared, num_parallel_calls=2, deterministic=True)
         groups = groups.unbatch().map(self._bucketed, num_parallel_calls=2, deterministic=True)
         self.groups: Groups = groups.cache() if cache else groups
@@ -66,6 +65,10 @@ class DatasetSplit:
     def records(self) -> tf.data.Dataset:
         """Serialised query groups, string [], in file order."""
         return tf.data.TFRecordDataset(self.files, compression_type="GZIP")
+
+    def serving_records(self) -> tf.data.Dataset:
+        """The same groups as serving sees them, string []: no privileged feature, no label."""
+        return tf.data.TFRecordDataset(self.serving_files, compression_type="GZIP")
 
     @cached_property
     def example(self) -> dict[str, Any]:
@@ -110,6 +113,13 @@ class DatasetSplit:
         parts = {part: sized(group[part]) for part in ("privileged", "labels")}
         mask = _resized(group["mask"], items, axis=0)
         return {"regular": regular, **parts, "mask": mask, "bucket": _bucket(regular, mask)}
+
+
+def _shards(pattern: str) -> list[str]:
+    files = sorted(tf.io.gfile.glob(pattern))
+    if not files:
+        raise InputError(f"no file matches {pattern}, expected the shards of a split: run build_elwc again")
+    return files
 
 
 def _resized(values: tf.Tensor, size: tf.Tensor, axis: int) -> tf.Tensor:

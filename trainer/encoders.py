@@ -63,7 +63,7 @@ class TransformerEncoder(tf.keras.layers.Layer):
         joint = self.blocks[self.config.split_layers :]
         for block in joint[:-1]:
             states = block(states, bias, training=training)
-        return self.norm(joint[-1].first_state(states, bias, training=training))
+        return self.norm(joint[-1](states, bias, training=training, first_only=True))
 
     def _split(self, tokens: tf.Tensor, first_position: int, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         places = first_position + tf.range(tf.shape(tokens)[1])
@@ -115,22 +115,31 @@ class Block(tf.keras.layers.Layer):
         self.outer = tf.keras.layers.Dense(config.width, name="outer")
         self.dropout = tf.keras.layers.Dropout(dropout)
 
-    def call(self, states: tf.Tensor, bias: tf.Tensor, training: bool) -> tf.Tensor:
-        """New states [n, tokens, width] of all tokens; bias: [n, tokens], MASKED on padding."""
+    def call(self, states: tf.Tensor, bias: tf.Tensor, training: bool, first_only: bool = False) -> tf.Tensor:
+        """New states [n, tokens, width] of all tokens, or [n, width] of the first one alone.
+
+        bias: [n, tokens], MASKED on padding.
+        """
+        if first_only:
+            states, mixed = states[:, 0], self._first_attends(states, bias)
+        else:
+            mixed = self._all_attend(states, bias)
+        states += self.dropout(self.mixed(mixed), training=training)
+        return states + self.dropout(self.outer(self.inner(self.inner_norm(states))), training=training)
+
+    def _all_attend(self, states: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        """The values that each token's attention mixes: [n, tokens, width]."""
         normal = states * inverse_rms(states) * self.attention_gain
         kernel = tf.concat([self.queries, self.keys, self.values], axis=1)
         added = tf.concat([self.query_bias, tf.zeros_like(self.query_bias), self.value_bias], axis=0)
         rows, tokens = tf.unstack(tf.shape(states)[:2])
         by_head = tf.reshape(tf.matmul(normal, kernel) + added, [rows, tokens, 3 * self.heads, self.head_width])
         queries, keys, values = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
-        mixed = tf.matmul(
-            self._weights(tf.matmul(queries, keys, transpose_b=True), bias[:, tf.newaxis, tf.newaxis]), values
-        )
-        mixed = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), tf.shape(states))
-        return self._projected(states, mixed, training)
+        weights = self._weights(tf.matmul(queries, keys, transpose_b=True), bias[:, tf.newaxis, tf.newaxis])
+        return tf.reshape(tf.transpose(tf.matmul(weights, values), [0, 2, 1, 3]), tf.shape(states))
 
-    def first_state(self, states: tf.Tensor, bias: tf.Tensor, training: bool) -> tf.Tensor:
-        """The new state [n, width] of the first token alone: `call`'s, without a key or a value for each token.
+    def _first_attends(self, states: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        """The values that the first token's attention mixes, [n, width], without a key or a value for each token.
 
         q . (K s) is (K' q) . s, and the sum of weighted values V s is V of the weighted sum of states: with a single
         query two products by matrices of its own take the place of two by the keys' and values' matrices for each
@@ -142,8 +151,7 @@ class Block(tf.keras.layers.Layer):
         looked_for = self._by_matrix(queries[:, tf.newaxis] * self._own, self.keys, transpose_b=True)
         logits = tf.matmul(looked_for * self.attention_gain, states, transpose_b=True) * scale
         found = tf.matmul(self._weights(logits, bias[:, tf.newaxis]) * scale, states) * self.attention_gain
-        mixed = tf.reduce_sum(self._by_matrix(found, self.values) * self._own, axis=1) + self.value_bias
-        return self._projected(first, mixed, training)
+        return tf.reduce_sum(self._by_matrix(found, self.values) * self._own, axis=1) + self.value_bias
 
     @property
     def _own(self) -> tf.Tensor:
@@ -158,11 +166,6 @@ class Block(tf.keras.layers.Layer):
     def _weights(self, logits: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         """Attention weights over the last axis."""
         return tf.nn.softmax(logits * self.head_width**-0.5 + tf.cast(bias, logits.dtype))
-
-    def _projected(self, states: tf.Tensor, mixed: tf.Tensor, training: bool) -> tf.Tensor:
-        """What attention found joins the states, and then what the projection makes of them."""
-        states += self.dropout(self.mixed(mixed), training=training)
-        return states + self.dropout(self.outer(self.inner(self.inner_norm(states))), training=training)
 
 
 def _small() -> tf.keras.initializers.Initializer:

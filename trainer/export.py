@@ -11,6 +11,7 @@ import tensorflow as tf
 from features.errors import InputError
 from features.manifest import FILE_NAME, ModelManifest, stage_key
 from features.spec import Feature, FeatureSpec
+from trainer.config import Recipe
 from trainer.data import item_mask, parse_elwc
 from trainer.leak_guard import refuse_privileged
 from trainer.preprocessing import DTYPES, Preprocessor, Tensors
@@ -58,13 +59,18 @@ class Exported(tf.Module):
         count = tf.TensorSpec([None], tf.int32, name="item_count")
         examples = tf.TensorSpec([None], tf.string, name="examples")
         found = {
-            "rank": tf.function(self.rank).get_concrete_function(**specs, item_count=count),
-            "serving_default": tf.function(self.rank_elwc).get_concrete_function(examples),
+            "rank": graph_of(self.rank).get_concrete_function(**specs, item_count=count),
+            "serving_default": graph_of(self.rank_elwc).get_concrete_function(examples),
         }
         if self.preprocessor.tokeniser is not None:
             text = tf.TensorSpec([None], tf.string, name="text")
-            found["tokenize"] = tf.function(self.tokenize).get_concrete_function(text)
+            found["tokenize"] = graph_of(self.tokenize).get_concrete_function(text)
         return found
+
+
+def graph_of(function: Any) -> Any:
+    """The function as a graph; nothing in it needs AutoGraph, which takes seconds to find that out."""
+    return tf.function(function, autograph=False)
 
 
 def signature_input(feature: Feature) -> tf.TensorSpec:
@@ -98,16 +104,24 @@ def export_student(run: Run, metrics: dict[str, Any]) -> str:
     staging = f"{root}/{version}.partial"
     if tf.io.gfile.exists(staging):
         tf.io.gfile.rmtree(staging)
+    try:
+        _write(run, recipe, key, metrics, staging)
+    except InputError:
+        tf.io.gfile.rmtree(staging)
+        raise
+    replace_directory(staging, f"{root}/{version}")
+    return f"{root}/{version}"
+
+
+def _write(run: Run, recipe: Recipe, key: str, metrics: dict[str, Any], staging: str) -> None:
+    """A recipe's model, checked, with its manifest. Errors: InputError."""
     model = run.load_ranker(student_directory(run, recipe), ())
     exported = Exported(run.preprocessor, model)
     tf.saved_model.save(exported, staging, signatures=exported.signatures())
     refuse_privileged(staging, run.config.spec)
-    warm_up = warm_up_requests(run)
     _check_loaded(staging, exported, run)
-    manifest = _manifest(run, model, key, staging, metrics, warm_up)
+    manifest = _manifest(run, model, key, staging, metrics, warm_up_requests(run))
     write_file(f"{staging}/{EXTRA}/{FILE_NAME}", manifest.to_bytes())
-    replace_directory(staging, f"{root}/{version}")
-    return f"{root}/{version}"
 
 
 def _versions(root: str) -> list[int]:
@@ -158,7 +172,7 @@ def _plain(value: Any) -> Any:
 def _check_loaded(directory: str, exported: Exported, run: Run) -> None:
     """Loads the export and compares its scores of serving-view bytes with the student's own."""
     loaded = tf.saved_model.load(directory)
-    records = next(iter(run.test.records().batch(16)))
+    records = next(iter(run.test.serving_records().batch(16)))
     expected = exported.rank_elwc(records)["score"].numpy()
     actual = loaded.signatures["serving_default"](examples=records)["score"].numpy()
     worst = float(np.abs(expected - actual).max())

@@ -74,7 +74,7 @@ class Ranker(tf.keras.Model):
         """Nothing: a run builds its rankers anew. Keras, which asks when it saves one, would warn otherwise."""
         return {}
 
-    @tf.function
+    @tf.function(autograph=False)
     def infer(self, regular: Tensors, privileged: Tensors, mask: tf.Tensor) -> tf.Tensor:
         """`call` as a graph, without dropout; the inputs and the result are `call`'s."""
         return self(regular, privileged, mask, training=False)

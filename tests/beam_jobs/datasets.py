@@ -11,21 +11,11 @@ from beam_jobs import build_elwc
 from features.elwc import QueryGroup, View, decode_group
 from features.manifest import DatasetManifest, parse_manifest
 from features.task import Task
-
-FEATURES: dict[str, Any] = {
-    "request_id": {"type": "text", "level": "context", "role": "id"},
-    "query": {"type": "text", "level": "context"},
-    "item_id": {"type": "text", "level": "item", "role": "id"},
-    "title": {"type": "text", "level": "item"},
-    "position": {"type": "int", "level": "item", "role": "privileged"},
-    "click": {"type": "bool", "level": "item", "role": "privileged"},
-    "add_to_cart": {"type": "bool", "level": "item", "role": "privileged"},
-    "purchase": {"type": "bool", "level": "item", "role": "label"},
-}
+from tests.features.specs import DEMO
 
 
 def write_task(folder: Path, features: dict[str, Any] | None = None, **sections: Any) -> Path:
-    task: Task = {"name": "test", "seed": 3, "features": features or FEATURES, **sections}
+    task: Task = {"name": "test", "seed": 3, "features": features or DEMO, **sections}
     path = folder / "task.yaml"
     path.write_text(yaml.safe_dump(task, sort_keys=False))
     return path

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from beam_jobs.query_groups import normalise_query
-from tests.beam_jobs.datasets import FEATURES, build, groups, item, manifest_of, records, write_task
+from tests.beam_jobs.datasets import build, groups, item, manifest_of, records, write_task
 from tests.beam_jobs.log_lines import HOUR, NOON, act, impression, read_jsonl, write_jsonl
+from tests.features.specs import DEMO
 
 RICH = {
-    **FEATURES,
+    **DEMO,
     "shop": {"type": "categorical", "level": "context", "default": "web"},
     "price": {"type": "float", "level": "item", "default": 0},
     "picture": {"type": "float", "level": "item", "length": 2, "default": [0, 0]},

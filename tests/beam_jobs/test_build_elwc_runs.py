@@ -13,8 +13,9 @@ import pytest
 
 from beam_jobs.build_elwc import main
 from features.errors import InputError
-from tests.beam_jobs.datasets import FEATURES, build, manifest_of, write_task
+from tests.beam_jobs.datasets import build, manifest_of, write_task
 from tests.beam_jobs.log_lines import impression, write_jsonl
+from tests.features.specs import DEMO
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "beam_jobs.build_elwc"]
@@ -105,9 +106,9 @@ WRONG_SECTIONS = {
     "max_items 1 is below min_items 2": {"dataset": {"max_items": 1}},
     "seed is 'seven'": {"seed": "seven"},
     "features.position: type text": {
-        "features": {**FEATURES, "position": {"type": "text", "level": "item", "role": "privileged"}}
+        "features": {**DEMO, "position": {"type": "text", "level": "item", "role": "privileged"}}
     },
-    "features.query: level item": {"features": {**FEATURES, "query": {"type": "text", "level": "item"}}},
+    "features.query: level item": {"features": {**DEMO, "query": {"type": "text", "level": "item"}}},
 }
 
 

@@ -11,8 +11,9 @@ from beam_jobs import build_vocabulary
 from beam_jobs.options import VocabularyOptions
 from features.errors import InputError
 from features.manifest import VocabularyManifest, parse_manifest
-from tests.beam_jobs.datasets import FEATURES, build, write_task
+from tests.beam_jobs.datasets import build, write_task
 from tests.beam_jobs.log_lines import impression, write_jsonl
+from tests.features.specs import DEMO
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).parents[2]
@@ -114,7 +115,7 @@ def test_a_second_run_is_up_to_date_and_other_options_run_again(shop, vocabulary
 
 
 def test_a_task_without_text_gets_the_special_pieces(tmp_path, capsys):
-    features = {name: fields for name, fields in FEATURES.items() if name not in ("query", "title")}
+    features = {name: fields for name, fields in DEMO.items() if name not in ("query", "title")}
     features["price"] = {"type": "float", "level": "item", "default": 0}
     config = write_task(tmp_path, features, dataset=ALL_TRAIN)
     build(config, write_jsonl(tmp_path / "events.jsonl", impression("r1", "sofa", "p1", "p2")), tmp_path / "dataset")
@@ -136,7 +137,7 @@ def test_a_dataset_without_a_manifest_is_refused(shop, tmp_path):
 
 
 def test_a_dataset_of_other_features_is_refused_naming_the_first(shop, tmp_path):
-    config = write_task(tmp_path, {**FEATURES, "price": {"type": "float", "level": "item", "default": 0}})
+    config = write_task(tmp_path, {**DEMO, "price": {"type": "float", "level": "item", "default": 0}})
     assert "price: present here, absent there" in refusal(config, shop / "dataset", tmp_path / "out")
 
 

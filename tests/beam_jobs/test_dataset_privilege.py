@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.beam_jobs.datasets import FEATURES, build, groups, records, write_task
+from tests.beam_jobs.datasets import build, groups, records, write_task
 from tests.beam_jobs.log_lines import NOON, act, impression, write_jsonl
+from tests.features.specs import DEMO
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 SPLITS = ("train", "valid", "test")
 GROUPS, ITEMS = 600, 8
-PRIVILEGED = {**FEATURES, "dwell": {"type": "float", "level": "item", "role": "privileged", "default": 0},
+PRIVILEGED = {**DEMO, "dwell": {"type": "float", "level": "item", "role": "privileged", "default": 0},
               "session": {"type": "text", "level": "context", "role": "privileged", "default": ""}}  # fmt: skip
 
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from beam_jobs.label_lookalikes import LowestKeys, area_under_curve, label_rates, weighted_correlation
-from tests.beam_jobs.datasets import FEATURES, build, write_task
+from tests.beam_jobs.datasets import build, write_task
 from tests.beam_jobs.log_lines import NOON, act, impression, write_jsonl
+from tests.features.specs import DEMO
 
 LYING = {
-    **FEATURES,
+    **DEMO,
     "hint": {"type": "bool", "level": "item", "default": False},
     "revenue": {"type": "float", "level": "item", "default": 0},
     "state": {"type": "categorical", "level": "item", "default": ""},

@@ -9,6 +9,17 @@ from features.spec import Feature, FeatureSpec, spec_from_json
 
 LABEL = {"purchase": {"type": "bool", "level": "item", "role": "label"}}
 
+DEMO: dict[str, Any] = {  # as configs/product_search.yaml has it
+    "request_id": {"type": "text", "level": "context", "role": "id"},
+    "query": {"type": "text", "level": "context"},
+    "item_id": {"type": "text", "level": "item", "role": "id"},
+    "title": {"type": "text", "level": "item"},
+    "position": {"type": "int", "level": "item", "role": "privileged"},
+    "click": {"type": "bool", "level": "item", "role": "privileged"},
+    "add_to_cart": {"type": "bool", "level": "item", "role": "privileged"},
+    "purchase": {"type": "bool", "level": "item", "role": "label"},
+}
+
 EVERY_TYPE: dict[str, Any] = {
     "query": {"type": "text", "level": "context"},
     "shop": {"type": "categorical", "level": "context", "default": "web"},

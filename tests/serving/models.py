@@ -14,22 +14,12 @@ import tensorflow_text as tf_text
 from features.manifest import ModelManifest
 from features.spec import FeatureSpec, spec_from_json
 from serving.graph_check import DTYPES
+from tests.features.specs import DEMO
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "blue", "red", "sofa", "table", "velvet", "oak", "navy", "slow", "broken"]
 LIMITS = {"max_context_tokens": 4, "max_item_tokens": 6}
 
-SHOP = spec_from_json(
-    {
-        "request_id": {"type": "text", "level": "context", "role": "id"},
-        "query": {"type": "text", "level": "context"},
-        "item_id": {"type": "text", "level": "item", "role": "id"},
-        "title": {"type": "text", "level": "item"},
-        "position": {"type": "int", "level": "item", "role": "privileged"},
-        "click": {"type": "bool", "level": "item", "role": "privileged"},
-        "add_to_cart": {"type": "bool", "level": "item", "role": "privileged"},
-        "purchase": {"type": "bool", "level": "item", "role": "label"},
-    }
-)
+SHOP = spec_from_json(DEMO)
 
 RICH = spec_from_json(
     {

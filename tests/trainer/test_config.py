@@ -57,7 +57,7 @@ def test_a_teacher_is_built_as_the_student_but_for_what_the_teachers_and_it_alon
         ({"teacher_weights": [1, 1]}, "expected one number for each of teachers"),
         ({"teacher_weights": [1, -1, 1]}, "greater than or equal to 0"),
         ({"teacher_weights": [0, 0, 0]}, "not all 0"),
-        ({"teacher_weights": "heavy"}, "valid tuple"),
+        ({"teacher_weights": "heavy"}, "valid array"),
     ],
 )
 def test_weights_that_do_not_fit_the_teachers_are_refused(recipe: dict[str, Any], complaint: str) -> None:
