@@ -28,6 +28,20 @@ class Section(BaseModel):
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
 
+class _Loader(yaml.SafeLoader):
+    """Safe, and refuses a key that a mapping has twice, of which YAML would keep the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands twice in one mapping, expected once", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 def load_task(path: str) -> Task:
     """Reads a task file and, below it, the file it `extends` (relative to its own folder).
 
@@ -41,7 +55,7 @@ def _load(path: Path, seen: tuple[Path, ...]) -> Task:
     try:
         if path.resolve() in seen:
             raise InputError(f"task file {path} extends itself through {seen[-1]}: remove one `extends`")
-        task = yaml.safe_load(path.read_text(encoding="utf-8"))
+        task = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise InputError(
             f"cannot read task file {path}: {error.strerror}; give --config an existing YAML file"

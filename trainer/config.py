@@ -217,9 +217,8 @@ def _check_recipes(config: TrainerConfig) -> None:
     if not config.recipes:
         raise InputError("recipes is empty, expected at least one, such as {name: no_distillation}")
     earlier: list[str] = []
-    learnable = {
-        f.name for f in config.spec if f.level == "item" and f.is_numeric and f.role in ("label", "privileged")
-    }
+    privileged = {f.name for f in config.spec.privileged if f.level == "item" and f.type == "bool" and f.length == 1}
+    learnable = {config.spec.label.name, *privileged}
     for recipe in config.recipes.values():
         for teacher in recipe.teachers:
             if teacher not in config.teachers:

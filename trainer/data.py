@@ -88,7 +88,7 @@ class DatasetSplit:
         learnable = {
             f.name: tf.cast(raw[f.name], tf.float32)
             for f in self.spec.privileged
-            if f.level == "item" and f.is_numeric and f.length == 1
+            if f.level == "item" and f.type == "bool" and f.length == 1
         }
         return {
             # guard: the student's inputs are built from the regular features and nothing else

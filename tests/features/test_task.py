@@ -102,6 +102,8 @@ def _holds(merged: Any, override: Any) -> bool:
         ("- a\n- b\n", r"holds list, expected a mapping"),
         ("just words", r"holds str, expected a mapping"),
         ("name: [unclosed", r"is not valid YAML"),
+        ("seed: 1\nname: a\nseed: 2\n", r"the key 'seed' stands twice in one mapping, expected once"),
+        ("training: {steps: 1, loss: a, steps: 2}", r"the key 'steps' stands twice"),
         ("name: \tx: y\n  z", r"is not valid YAML"),
         ("[" * 5000, r"is not valid YAML"),
         (b"name: \xff\xfe", r"is not valid YAML"),

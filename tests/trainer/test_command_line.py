@@ -104,6 +104,10 @@ WRONG: dict[str, tuple[Callable[[Task], None], str]] = {
         changed("recipes", 0, "starts_from", to="student"),
         "'no_distillation' starts from 'student', expected an earlier recipe",
     ),
+    "a recipe that learns places": (
+        changed("recipes", 0, "learns", to="position"),
+        "learns 'position', expected one",
+    ),
     "a recipe that learns a text": (changed("recipes", 0, "learns", to="title"), "learns 'title', expected one of"),
     "no recipes": (changed("recipes", to=[]), "recipes is empty, expected at least one"),
     "recipes that are no list": (changed("recipes", to={"name": "x"}), "expected a list of mappings"),
