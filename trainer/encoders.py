@@ -66,7 +66,8 @@ class TransformerEncoder(tf.keras.layers.Layer):
         return self.norm(joint[-1](states, bias, training=training, first_only=True))
 
     def _split(self, tokens: tf.Tensor, first_position: int, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        places = first_position + tf.range(tf.shape(tokens)[1])
+        # padding to a bucket may reach behind the longest side; its positions are looked up, and never looked at
+        places = tf.minimum(first_position + tf.range(tf.shape(tokens)[1]), self.positions.input_dim - 1)
         states = self.dropout(self.pieces(tokens) + self.positions(places), training=training)
         bias = tf.where(tokens > 0, 0.0, MASKED)
         for block in self.blocks[: self.config.split_layers]:

@@ -76,7 +76,7 @@ WRONG: dict[str, tuple[Callable[[Task], None], str]] = {
         "training.loss is 'hinge': Input should be 'rank_bce'",
     ),
     "a section that is none": (changed("student", to=[1]), "student is [1]"),
-    "training that is no mapping": (changed("training", to=[1]), "training and teacher_training: expected mappings"),
+    "training that is no mapping": (changed("training", to=[1]), "expected a mapping; see configs"),
     "an impossible width": (changed("student", "width", to=17), "must be a multiple of heads"),
     "alpha above 1": (changed("recipes", 1, "alpha", to=1.5), "recipes.1.alpha is 1.5: Input should be less than"),
     "alpha below 0": (changed("recipes", 1, "alpha", to=-0.1), "recipes.1.alpha is -0.1: Input should be greater"),

@@ -91,6 +91,15 @@ def test_the_longest_sides_have_positions() -> None:
     assert last < encoder.positions.input_dim
 
 
+def test_padding_behind_the_longest_side_changes_no_state() -> None:
+    config = StudentConfig(layers=1, width=16, max_context_tokens=3, max_item_tokens=4)
+    encoder = TransformerEncoder(config, 20, dropout=0.2)
+    longest = tf.constant([[5, 6, 7, 8, 3]])
+    states, _ = encoder.item_states(longest)
+    padded, _ = encoder.item_states(tf.pad(longest, [[0, 0], [0, 3]]))  # a bucket of 8
+    np.testing.assert_allclose(padded[:, :5], states, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
