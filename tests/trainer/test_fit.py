@@ -195,15 +195,16 @@ def test_finished_stages_are_skipped_and_what_changed_runs_again(shop: Path, tmp
     redone = up_to_date(quick_fit(shop, tmp_path, recipes=other), tmp_path / "run")
     assert redone == models - {"students/student"}
     after = contents(tmp_path / "run")
-    changed = {name for name in before if after[name] != before[name]}
+    changed = {name for name in before if after.get(name) != before[name]}
     assert {name.split("/")[0] for name in changed} <= {
         "students",
+        "tensorboard",
         "config.yaml",
         "metrics.json",
         "metrics_per_group.npz",
         "report.html",
     }
-    assert not [name for name in changed if name.startswith("students/no_distillation")]
+    assert not [name for name in changed if "no_distillation" in name]
     assert any(name.startswith("export/2/") for name in after)
 
     teachers = [{"name": "position", "sees": ["position"]}, {"name": "click", "sees": ["click", "position"]}]
