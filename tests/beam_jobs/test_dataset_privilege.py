@@ -47,39 +47,22 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "dataset"
 
 
+HIDDEN = b"position click add_to_cart purchase dwell session smuggled item_id request_id".split()
+
+
 def test_the_serving_view_holds_no_privileged_or_label_name_or_value(dataset):
     for split in SPLITS:
         serving = b"".join(records(dataset, split, "serving"))
         assert b"title" in serving
         assert b"query" in serving
-        for name in (
-            b"position",
-            b"click",
-            b"add_to_cart",
-            b"purchase",
-            b"dwell",
-            b"session",
-            b"smuggled",
-            b"item_id",
-            b"request_id",
-        ):
+        for name in HIDDEN:
             assert name not in serving, name
 
 
 def test_the_training_view_does_hold_them(dataset):
     # so that the test above cannot pass because the names are spelt differently
     training = b"".join(records(dataset, "train", "training"))
-    for name in (
-        b"position",
-        b"click",
-        b"add_to_cart",
-        b"purchase",
-        b"dwell",
-        b"session",
-        b"smuggled",
-        b"item_id",
-        b"request_id",
-    ):
+    for name in HIDDEN:
         assert name in training, name
 
 
