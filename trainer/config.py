@@ -21,7 +21,7 @@ class DataConfig(Section):
 class StudentConfig(Section):
     """The ranker's architecture, the teachers' too; see trainer/encoders.py and trainer/ranker.py."""
 
-    layers: int = Field(default=2, ge=0, le=48)
+    layers: int = Field(default=2, ge=0, le=48)  # 0: no encoder; of texts the head sees shares of matched tokens
     width: int = Field(default=64, ge=8, le=4096)
     heads: int = Field(default=4, ge=1, le=64)
     feed_forward: int = Field(default=256, ge=8)  # width of a layer's inner projection
@@ -35,7 +35,7 @@ class StudentConfig(Section):
     def _consistent(self) -> "StudentConfig":
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
-        if self.split_layers > self.layers - 1 and self.split_layers:
+        if self.layers and self.split_layers > self.layers - 1:
             raise ValueError(f"split_layers {self.split_layers} must leave one joint layer of layers {self.layers}")
         return self
 

@@ -163,7 +163,7 @@ def test_a_teacher_cannot_be_exported(run: Any, tmp_path: Path) -> None:
     from trainer.export import Exported
 
     teacher = run.new_ranker((run.config.spec["click"],), seed=1)
-    with pytest.raises(RuntimeError, match="KeyError: 'click'"):
+    with pytest.raises(KeyError, match="click"):
         Exported(run.preprocessor, teacher).signatures()
 
 
