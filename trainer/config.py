@@ -57,7 +57,7 @@ class TrainingConfig(Section):
     averaging: float = Field(default=0.99, ge=0.0, lt=1.0)  # momentum of the weights' running average; 0: the last
     cache: Literal["memory", "none"] = "memory"  # tokenised groups: kept, or read again each epoch
     devices: Literal["auto", "cpu", "gpu", "all_gpus"] = "auto"  # auto: every GPU that TensorFlow finds, else CPU
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    precision: Literal["float32", "mixed_bfloat16"] = "float32"
 
 
 class TeacherConfig(Section):

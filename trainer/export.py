@@ -31,14 +31,20 @@ class Exported(tf.Module):
 
     def __init__(self, preprocessor: Preprocessor, model: Ranker) -> None:
         super().__init__(name="exported")
-        self.preprocessor, self.model = preprocessor, model
+        self.preprocessor, self.weights = preprocessor, model.variables
+
+        def scored(regular: Tensors, mask: tf.Tensor) -> tf.Tensor:
+            return model(regular, {}, mask, training=False)
+
+        # a function, not the Keras model: that would be saved with graphs of its own beside the signatures
+        self._scored = scored
 
     def rank(self, **inputs: tf.Tensor) -> Tensors:
         """Raw regular values, as `Preprocessor.regular` takes them, and item_count int32 [groups]."""
         item_count = inputs.pop("item_count")
         items = max_items(self.preprocessor.spec, inputs, item_count)
         mask = item_mask(item_count, items)
-        return {"score": self.model(self.preprocessor.regular(inputs), {}, mask, training=False)}
+        return {"score": self._scored(self.preprocessor.regular(inputs), mask)}
 
     def rank_elwc(self, examples: tf.Tensor) -> Tensors:
         """Serialised ELWC of the serving view, string [groups]."""
@@ -116,7 +122,10 @@ def export_student(run: Run, metrics: dict[str, Any]) -> str:
 def _write(run: Run, recipe: Recipe, key: str, metrics: dict[str, Any], staging: str) -> None:
     """A recipe's model, checked, with its manifest. Errors: InputError."""
     model = run.load_ranker(student_directory(run, recipe), ())
-    exported = Exported(run.preprocessor, model)
+    prepared = Preprocessor(
+        run.config.spec, run.statistics("train").features, run.config.student, run.preprocessor.tokeniser
+    )
+    exported = Exported(prepared, model)
     tf.saved_model.save(exported, staging, signatures=exported.signatures())
     refuse_privileged(staging, run.config.spec)
     _check_loaded(staging, exported, run)

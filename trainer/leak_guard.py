@@ -8,6 +8,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from features.errors import InputError
 from features.spec import FeatureSpec
+from trainer.ranker import CATEGORY
 
 
 def refuse_privileged(directory: str, spec: FeatureSpec) -> None:
@@ -37,17 +38,13 @@ def inputs_of(saved: Any) -> Iterator[tuple[str, str]]:
         yield from (("the graph", node.name) for node in meta.graph_def.node if node.op == "Placeholder")
         for function in meta.graph_def.library.function:
             where = f"function {function.signature.name}"
-            yield from ((where, argument.name) for argument in function.signature.input_arg)
+            # where a function takes the trainer's own dict of privileged tensors, TensorFlow joins the two names
+            yield from ((where, a.name.removeprefix("privileged_")) for a in function.signature.input_arg)
             yield from ((where, node.name) for node in function.node_def if node.op == "Placeholder")
         yield from _parsed_names(meta.graph_def)
         for node in meta.object_graph_def.nodes:
-            # a layer made for a feature carries its name, such as category_brand
-            yield from (("the variables", part) for part in _feature_parts(node.variable.name))
-
-
-def _feature_parts(variable: str) -> Iterator[str]:
-    for part in variable.split("/"):
-        yield part.removeprefix("category_")
+            layers = node.variable.name.split("/")
+            yield from (("the variables", name.removeprefix(CATEGORY)) for name in layers if name.startswith(CATEGORY))
 
 
 def _parsed_names(graph: Any) -> Iterator[tuple[str, str]]:

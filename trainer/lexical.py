@@ -18,11 +18,10 @@ class Matches:
 
     def __init__(self, context_tokens: tf.Tensor, item_tokens: tf.Tensor, idf: tf.Tensor) -> None:
         context, item = context_tokens[:, tf.newaxis], item_tokens
-        self._words = [tf.cast(tokens >= SPECIAL_PIECES, tf.float32) for tokens in (context, item)]
+        is_word = [tokens >= SPECIAL_PIECES for tokens in (context, item)]
+        self._words = [tf.cast(word, tf.float32) for word in is_word]
         self._idf = [tf.gather(idf, tokens) * word for tokens, word in zip((context, item), self._words, strict=True)]
-        self.both = tf.logical_and(
-            (context >= SPECIAL_PIECES)[..., tf.newaxis], (item >= SPECIAL_PIECES)[:, :, tf.newaxis]
-        )
+        self.both = tf.logical_and(is_word[0][..., tf.newaxis], is_word[1][:, :, tf.newaxis])
         equal = tf.logical_and(tf.equal(context[..., tf.newaxis], item[:, :, tf.newaxis]), self.both)
         self.context, self.item = (tf.cast(tf.reduce_any(equal, axis=axis), tf.float32) for axis in (3, 2))
 

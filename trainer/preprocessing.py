@@ -42,7 +42,7 @@ class Preprocessor(tf.Module):
     """Turns raw values of the regular features, and for teachers the privileged ones, into numbers and tokens.
 
     spec: the task's features. statistics: the train split's, by feature name.
-    tokeniser: None for a spec without regular text.
+    tokeniser: None for a spec without regular text. sees: the privileged features prepared; none where it is exported.
     """
 
     def __init__(
@@ -51,10 +51,12 @@ class Preprocessor(tf.Module):
         statistics: dict[str, FeatureStatistics],
         config: StudentConfig,
         tokeniser: Tokeniser | None,
+        sees: tuple[Feature, ...] = (),
     ) -> None:
         super().__init__(name="preprocessor")
         self.spec, self.config, self.tokeniser = spec, config, tokeniser
-        inputs = (*spec.regular, *spec.privileged)
+        self.sees = tuple(f for f in sees if not f.is_text)
+        inputs = (*spec.regular, *self.sees)
         self.scales = {f.name: scale_of(statistics[f.name]) for f in inputs if f.is_numeric}
         self.categories = {f.name: list(statistics[f.name].values or {}) for f in inputs if f.type == "categorical"}
         self._lookups = {name: _index_of(values) for name, values in self.categories.items()}
@@ -78,8 +80,8 @@ class Preprocessor(tf.Module):
         return inputs
 
     def privileged(self, raw: Tensors) -> Tensors:
-        """What teachers see beside `regular`: each privileged feature under its name, as above."""
-        return {f.name: self._value(f, raw[f.name]) for f in self.spec.privileged if not f.is_text}
+        """What teachers see beside `regular`: each feature of `sees` under its name, as above."""
+        return {f.name: self._value(f, raw[f.name]) for f in self.sees}
 
     def _value(self, feature: Feature, values: tf.Tensor) -> tf.Tensor:
         if feature.type == "categorical":

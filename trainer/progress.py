@@ -13,13 +13,12 @@ SECONDS_BETWEEN_LINES = 10.0  # where output is a file
 class Progress:
     """Called at each validation; the last line of a model stays.
 
-    name: of the model. steps: its budget. logs: the run's TensorBoard directory; the model's former logs there go.
+    name: of the model. steps: its budget. directory: of its TensorBoard logs; former ones there go.
     """
 
-    def __init__(self, name: str, steps: int, logs: str) -> None:
+    def __init__(self, name: str, steps: int, directory: str) -> None:
         self.name, self.steps = name, steps
         self._printed = 0.0
-        directory = f"{logs}/{name.replace(' ', '_')}"
         if tf.io.gfile.exists(directory):
             tf.io.gfile.rmtree(directory)
         self._curves = tf.summary.create_file_writer(directory)

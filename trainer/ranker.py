@@ -8,6 +8,7 @@ from trainer.encoders import SEPARATOR_ID, TransformerEncoder
 from trainer.lexical import Matches
 from trainer.preprocessing import Tensors
 
+CATEGORY = "category_"  # starts the name of a categorical feature's embedding
 ARCHITECTURE = 2  # raised when weights of an older ranker would no longer fit or mean the same
 
 
@@ -40,7 +41,7 @@ class Ranker(tf.keras.Model):
         self.others = tuple(f for f in (*spec.regular, *sees) if not f.is_text)
         self.embeddings = {
             f.name: tf.keras.layers.Embedding(
-                category_sizes[f.name] + 1, config.category_width, name=f"category_{f.name}"
+                category_sizes[f.name] + 1, config.category_width, name=f"{CATEGORY}{f.name}"
             )
             for f in self.others
             if f.type == "categorical"

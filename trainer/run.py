@@ -79,7 +79,9 @@ class Run:
             raise InputError(f"workdir is {workdir!r}, expected a directory of the run's own: give one with --workdir")
         self.inputs = open_inputs(config)
         tokeniser = Tokeniser(self.inputs.vocabulary) if self.inputs.vocabulary else None
-        self.preprocessor = Preprocessor(config.spec, self.statistics("train").features, config.student, tokeniser)
+        self.preprocessor = Preprocessor(
+            config.spec, self.statistics("train").features, config.student, tokeniser, config.spec.privileged
+        )
         self.strategy = strategy_of(config.training.devices)
         tf.keras.mixed_precision.set_global_policy(config.training.precision)
 
@@ -145,7 +147,7 @@ class Run:
         with self.strategy.scope():
             model = Ranker(self.config.spec, architecture or self.config.student, self.pieces, sizes, sees, dropout)
             example = self.train.example
-            model(example["regular"], example["privileged"], example["mask"])
+            model(example["regular"], {f.name: example["privileged"][f.name] for f in sees}, example["mask"])
             if self.pieces:
                 model.idf.assign(self.idf)
         return model

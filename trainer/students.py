@@ -32,7 +32,7 @@ def train_student(run: Run, recipe: Recipe) -> None:
             start = run.load_ranker(student_directory(run, run.config.recipes[recipe.starts_from]), ())
             model.set_weights(start.get_weights())
         batches = training_batches(_groups(run, recipe), config.batch_groups, run.config.seed)
-        progress = Progress(recipe.name, config.steps, run.tensorboard)
+        progress = Progress(recipe.name, config.steps, f"{run.tensorboard}/students/{recipe.name}")
         objective = Objective(recipe.data_weight, recipe.data_loss_groups, recipe.teacher_weights)
         history = Training(model, config, objective, run.strategy).train(batches, run.validation, progress)
         progress.done(history)

@@ -35,7 +35,7 @@ def train_teacher(run: Run, teacher: TeacherConfig) -> None:
         model = run.new_ranker(_seen(run, teacher), run.config.seed, config.dropout, architecture)
         groups = positive_only(with_label(run.train.groups, spec.label.name)).cache()
         batches = training_batches(groups, config.batch_groups, run.config.seed)
-        progress = Progress(f"teacher {teacher.name}", config.steps, run.tensorboard)
+        progress = Progress(f"teacher {teacher.name}", config.steps, f"{run.tensorboard}/teachers/{teacher.name}")
         history = Training(model, config, Objective(), run.strategy).train(batches, run.validation, progress)
         progress.done(history)
         save_ranker(model, history, staging)

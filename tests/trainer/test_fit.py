@@ -102,7 +102,7 @@ def test_groups_without_a_purchase_are_reported_three_ways(fitted: Fitted) -> No
 
 
 def test_tensorboard_finds_every_models_learning_curves(fitted: Fitted) -> None:
-    for name in ("teacher_position", "teacher_click", "no_distillation", "student"):
+    for name in ("teachers/position", "teachers/click", "students/no_distillation", "students/student"):
         (log,) = (fitted.workdir / "tensorboard" / name).iterdir()
         events = [tf.compat.v1.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(log))]
         steps = {

@@ -1,5 +1,6 @@
 """Attempts to bring a privileged feature into an export, each a real SavedModel, each refused."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,25 @@ def test_a_layer_made_for_a_privileged_category_is_refused(tmp_path: Path) -> No
         refuse_privileged(str(tmp_path / "model"), SPEC)
 
 
+def test_a_function_beside_the_signatures_that_takes_privileged_tensors_is_refused(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.rank = tf.function(lambda price, privileged: price + privileged["click"])
+    module.rank.get_concrete_function(named("price"), {"click": named("click")})
+    signature = tf.function(lambda price: {"score": price}).get_concrete_function(named("price"))
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures={"rank": signature})
+    with pytest.raises(InputError, match=r"reads 'click' \(privileged\) in (function|the graph)"):
+        refuse_privileged(str(tmp_path / "model"), SPEC)
+
+
+def test_the_layers_own_names_are_no_leak(tmp_path: Path) -> None:
+    spec = spec_from_json({**FEATURES, "pieces": {"type": "int", "level": "item", "role": "privileged"}})
+    module = tf.Module()
+    module.table = tf.Variable([1.0], name="encoder/pieces")
+    signature = tf.function(lambda price: {"score": price * module.table}).get_concrete_function(named("price"))
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures={"rank": signature})
+    refuse_privileged(str(tmp_path / "model"), spec)
+
+
 def test_a_category_that_happens_to_be_called_click_is_no_leak(tmp_path: Path) -> None:
     module = tf.Module()
     values = tf.lookup.KeyValueTensorInitializer(tf.constant(["click", "position"]), tf.constant([1.0, 2.0]))
@@ -174,4 +194,7 @@ def test_the_guard_sees_what_the_true_export_reads(fitted: Any) -> None:
     assert {name for where, name in found if where == "signature rank"} == {*regular, "item_count"}
     assert {name for where, name in found if where == "signature serving_default"} == {"examples"}
     assert regular <= {name for where, name in found if "which parses examples" in where}
+    hidden = ["privileged", *(feature.name for feature in SPEC if feature.role != "regular")]
+    word = re.compile(rf"(?<![a-z])({'|'.join(hidden)})(?![a-z])")
+    assert not [name for _, name in found if word.search(name)]
     refuse_privileged(str(fitted.workdir / "export" / "1"), SPEC)

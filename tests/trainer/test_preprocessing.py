@@ -43,7 +43,8 @@ RAW = {
     "in_stock": tf.constant([[True, False, True]]),
     "same": tf.constant([[0.1, 7.0, -7.0]]),
 }
-PREPROCESSOR = Preprocessor(spec_from_json(FEATURES), STATISTICS, StudentConfig(), None)
+SPEC = spec_from_json(FEATURES)
+PREPROCESSOR = Preprocessor(SPEC, STATISTICS, StudentConfig(), None, SPEC.privileged)
 
 
 def values(name: str) -> Any:
@@ -85,9 +86,7 @@ def test_a_feature_without_numbers_in_training_is_0() -> None:
 
 
 def test_a_category_column_without_values_maps_to_bucket_0() -> None:
-    empty = Preprocessor(
-        spec_from_json(FEATURES), {**STATISTICS, "brand": statistics(values={})}, StudentConfig(), None
-    )
+    empty = Preprocessor(SPEC, {**STATISTICS, "brand": statistics(values={})}, StudentConfig(), None)
     assert empty.regular(RAW)["brand"].numpy().tolist() == [[0, 0, 0]]
 
 
