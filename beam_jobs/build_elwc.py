@@ -207,7 +207,8 @@ def manifest_of(inputs: Inputs, found: dict[str, Any]) -> DatasetManifest:
                 f"{kind} events do not reconcile: {counts!r}; this is a fault of the job, not of the logs"
             )
     refused = {name.removeprefix("refused/"): n for name, n in sorted(tally.items()) if name.startswith("refused/")}
-    splits = {split: SplitStatistics.model_validate(entry) for split, entry in found["splits"].items()}
+    # strict would refuse JSON's lists where the statistics of vectors are tuples
+    splits = {split: SplitStatistics.model_validate(entry, strict=False) for split, entry in found["splits"].items()}
     refuse_empty(events, refused, sum(split.groups for split in splits.values()))
     return DatasetManifest(
         stage_key=inputs.key,

@@ -1,17 +1,19 @@
 """Statistics of one split: mergeable tallies of bounded size. Pure: no Beam."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beam_jobs.label_lookalikes import LabelSample
 from beam_jobs.query_groups import BuiltGroup
 from features.manifest import FeatureStatistics, SplitStatistics
 from features.spec import Feature, FeatureSpec
 from features.values import Value
+
+Floats = NDArray[np.float64]
 
 MOST_VALUES = 10_000  # categorical values that a manifest lists
 _VALUES_HELD = 100_000  # categorical values counted at a time; beyond it the rarest are forgotten
@@ -25,10 +27,11 @@ class FeatureTally:
         self.feature = feature
         self.count = 0
         self.missing = 0
-        self.minimum = math.inf
-        self.maximum = -math.inf
-        self.mean = 0.0
-        self.squares = 0.0  # sum of squared deviations from the mean
+        # of numbers, one of each element: float64 [length]
+        self.minimum = np.full(feature.length, np.inf)
+        self.maximum = np.full(feature.length, -np.inf)
+        self.mean = np.zeros(feature.length)
+        self.squares = np.zeros(feature.length)  # sum of squared deviations from the mean
         self.numbers = 0
         self.longest = 0
         self.values: Counter[str] = Counter()
@@ -39,27 +42,27 @@ class FeatureTally:
         if not column:
             return
         if self.feature.is_numeric:
-            self._add_numbers(np.asarray(column, dtype=np.float64).reshape(-1))
+            self._add_numbers(np.asarray(column, dtype=np.float64).reshape(len(column), -1))
         elif self.feature.is_text:
             self.longest = max(self.longest, max(map(len, column)))  # type: ignore[arg-type]
         else:
             self.values.update(column)  # type: ignore[arg-type]
             self._forget_rare_values()
 
-    def _add_numbers(self, numbers: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-        mean = float(numbers.mean())
-        self._merge_moments(numbers.size, mean, float(np.square(numbers - mean).sum()))
-        self.minimum = min(self.minimum, float(numbers.min()))
-        self.maximum = max(self.maximum, float(numbers.max()))
+    def _add_numbers(self, numbers: Floats) -> None:
+        mean = numbers.mean(axis=0)
+        self._merge_moments(len(numbers), mean, np.square(numbers - mean).sum(axis=0))
+        self.minimum = np.minimum(self.minimum, numbers.min(axis=0))
+        self.maximum = np.maximum(self.maximum, numbers.max(axis=0))
 
-    def _merge_moments(self, numbers: int, mean: float, squares: float) -> None:
+    def _merge_moments(self, numbers: int, mean: Floats, squares: Floats) -> None:
         # Chan, Golub and LeVeque 1979: no cancellation, whatever the order of merging
         total = self.numbers + numbers
         if not total:
             return
         difference = mean - self.mean
-        self.squares += squares + difference * difference * self.numbers * numbers / total
-        self.mean += difference * numbers / total
+        self.squares = self.squares + squares + difference * difference * self.numbers * numbers / total
+        self.mean = self.mean + difference * numbers / total
         self.numbers = total
 
     def _forget_rare_values(self) -> None:
@@ -70,8 +73,8 @@ class FeatureTally:
         self.count += other.count
         self.missing += other.missing
         self._merge_moments(other.numbers, other.mean, other.squares)
-        self.minimum = min(self.minimum, other.minimum)
-        self.maximum = max(self.maximum, other.maximum)
+        self.minimum = np.minimum(self.minimum, other.minimum)
+        self.maximum = np.maximum(self.maximum, other.maximum)
         self.longest = max(self.longest, other.longest)
         self.values.update(other.values)
         self._forget_rare_values()
@@ -79,8 +82,9 @@ class FeatureTally:
     def to_statistics(self) -> FeatureStatistics:
         numbers: dict[str, Any] = {}
         if self.numbers:
-            deviation = math.sqrt(self.squares / self.numbers)
-            numbers = {"minimum": self.minimum, "maximum": self.maximum, "mean": self.mean, "deviation": deviation}
+            deviation = np.sqrt(self.squares / self.numbers)
+            found = {"minimum": self.minimum, "maximum": self.maximum, "mean": self.mean, "deviation": deviation}
+            numbers = {name: tuple(n.tolist()) if len(n) > 1 else float(n[0]) for name, n in found.items()}
         listed = sorted(self.values.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_VALUES]
         return FeatureStatistics(
             count=self.count,

@@ -38,15 +38,19 @@ class Manifest(Section):
         return (self.model_dump_json(indent=1) + "\n").encode()
 
 
+Numbers = float | tuple[float, ...]
+"""A number of a scalar feature; of a vector, one of each element."""
+
+
 class FeatureStatistics(Section):
-    """One feature in one split. Numbers: minimum .. deviation over all values (vectors: all elements)."""
+    """One feature in one split. Numbers: minimum .. deviation over all values."""
 
     count: int  # values seen, defaults included
     missing: int = 0  # of them, filled by the default
-    minimum: float | None = None
-    maximum: float | None = None
-    mean: float | None = None
-    deviation: float | None = None  # standard deviation
+    minimum: Numbers | None = None
+    maximum: Numbers | None = None
+    mean: Numbers | None = None
+    deviation: Numbers | None = None  # standard deviation
     longest: int | None = None  # text: characters
     values: dict[str, int] | None = None  # categorical: value -> count, the commonest first, 10,000 at most
 
@@ -111,7 +115,7 @@ class ModelManifest(Manifest):
     files: dict[str, str]  # path inside the version's directory -> SHA-256
     tokeniser: str  # SHA-256 of the vocabulary; empty where the spec has no text
     limits: dict[str, int]  # max_context_tokens, max_item_tokens
-    ranges: dict[str, tuple[float, float]]  # numeric regular features: training's minimum and maximum
+    ranges: dict[str, tuple[Numbers, Numbers]]  # numeric regular features: training's minimum and maximum
     score_histogram: dict[str, Any]  # edges and counts of sigma(logit) on the validation split
     metrics: dict[str, Any]  # with intervals, as metrics.json has them
     parents: dict[str, str]  # dataset, vocabulary, teachers: their stage keys

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
-from features.manifest import FeatureStatistics
+from features.manifest import FeatureStatistics, Numbers
 from features.spec import Feature, FeatureSpec
 from trainer.config import StudentConfig
 from trainer.text import Tokeniser
@@ -17,12 +19,12 @@ DTYPES = {"text": tf.string, "categorical": tf.string, "float": tf.float32, "int
 
 @dataclass(frozen=True)
 class Scale:
-    """How a number enters the model: clipped to training's range, then standardised."""
+    """How a number enters the model: clipped to training's range, then standardised; of a vector, each element."""
 
-    minimum: float
-    maximum: float
-    mean: float
-    deviation: float
+    minimum: Numbers
+    maximum: Numbers
+    mean: Numbers
+    deviation: Numbers
 
     def __call__(self, values: tf.Tensor) -> tf.Tensor:
         clipped = tf.clip_by_value(tf.cast(values, tf.float32), self.minimum, self.maximum)
@@ -30,12 +32,16 @@ class Scale:
 
 
 def scale_of(statistics: FeatureStatistics) -> Scale:
-    """The Scale of a numeric feature; one that never varied in training becomes the constant 0."""
-    if statistics.minimum is None or statistics.maximum is None:
-        return Scale(0.0, 0.0, 0.0, 1.0)
-    if statistics.minimum == statistics.maximum:  # its deviation may be a rounding error, and is no measure then
-        return Scale(statistics.minimum, statistics.maximum, statistics.minimum, 1.0)
-    return Scale(statistics.minimum, statistics.maximum, statistics.mean or 0.0, statistics.deviation or 1.0)
+    """The Scale of a numeric feature; a number that never varied in training becomes the constant 0."""
+    found = (statistics.minimum, statistics.maximum, statistics.mean, statistics.deviation)
+    minimum, maximum, mean, deviation = (np.asarray(0.0 if part is None else part) for part in found)
+    constant = minimum == maximum  # its deviation may be a rounding error, and is no measure then
+    mean, deviation = np.where(constant, minimum, mean), np.where(constant | (deviation == 0.0), 1.0, deviation)
+    return Scale(*(_plain(part) for part in (minimum, maximum, mean, deviation)))
+
+
+def _plain(numbers: NDArray[np.float64]) -> Numbers:
+    return tuple(numbers.tolist()) if numbers.ndim else float(numbers)
 
 
 class Preprocessor(tf.Module):

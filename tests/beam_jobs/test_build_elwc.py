@@ -145,7 +145,7 @@ def test_a_dataset_has_both_views_of_every_split_and_nothing_else(dataset):
 
 def test_statistics_tell_values_and_defaults(tmp_path):
     shown = impression("r1", "sofa", {"item_id": "a", "features": {"title": "xy", "price": 1, "brand": "acme"}},
-                       {"item_id": "b", "features": {"title": "x", "price": 3, "brand": "acme"}},
+                       {"item_id": "b", "features": {"title": "x", "price": 3, "brand": "acme", "picture": [6, -3]}},
                        {"item_id": "c", "features": {"title": "xyz"}})  # fmt: skip
     logs = write_jsonl(tmp_path / "events.jsonl", shown, act("purchase", "r1", "a"))
     config = write_task(tmp_path, RICH, dataset={"splits": {"train": 1, "valid": 0, "test": 0}})
@@ -156,6 +156,9 @@ def test_statistics_tell_values_and_defaults(tmp_path):
     assert (price.count, price.missing, price.minimum, price.maximum) == (3, 1, 0.0, 3.0)
     assert price.mean == pytest.approx(4 / 3)
     assert price.deviation == pytest.approx((14 / 9) ** 0.5)
+    picture = train.features["picture"]  # (0, 0), (6, -3), (0, 0): each element by itself
+    assert (picture.minimum, picture.maximum, picture.mean) == ((0.0, -3.0), (6.0, 0.0), (2.0, -1.0))
+    assert picture.deviation == pytest.approx((8**0.5, 2**0.5))
     assert train.features["brand"].values == {"acme": 2, "none": 1}
     assert (train.features["title"].longest, train.features["purchase"].mean) == (3, pytest.approx(1 / 3))
     assert train.features["shop"].missing == 1

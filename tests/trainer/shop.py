@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import yaml
 
@@ -75,10 +76,10 @@ def statistics_of(groups: list[QueryGroup], spec: FeatureSpec) -> SplitStatistic
             counts = {str(v): values.count(v) for v in sorted(set(values))}
             features[feature.name] = FeatureStatistics(count=len(values), values=counts)
         elif feature.is_numeric:
-            flat = tf.reshape(tf.cast(values, tf.float64), [-1]).numpy()
-            features[feature.name] = FeatureStatistics(
-                count=len(values), minimum=flat.min(), maximum=flat.max(), mean=flat.mean(), deviation=flat.std()
-            )
+            rows = np.asarray(values, np.float64)
+            found = {"minimum": rows.min(0), "maximum": rows.max(0), "mean": rows.mean(0), "deviation": rows.std(0)}
+            numbers = {name: tuple(n.tolist()) if n.ndim else float(n) for name, n in found.items()}
+            features[feature.name] = FeatureStatistics(count=len(values), **numbers)
         else:
             features[feature.name] = FeatureStatistics(count=len(values), longest=max(map(len, values)))
     positive = sum(any(item[spec.label.name] for item in g.items) for g in groups)

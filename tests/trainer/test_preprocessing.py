@@ -30,7 +30,7 @@ STATISTICS = {
     "hour": statistics(minimum=0, maximum=23, mean=12, deviation=6),
     "price": statistics(minimum=2, maximum=10, mean=5, deviation=2),
     "brand": statistics(values={"acme": 6, "bolt": 4}),
-    "picture": statistics(minimum=-1, maximum=1, mean=0, deviation=0.5),
+    "picture": statistics(minimum=(-1, -2), maximum=(1, 0), mean=(0, -1), deviation=(0.5, 0.25)),
     "in_stock": statistics(minimum=0, maximum=1, mean=0.8, deviation=0.4),
     "same": statistics(minimum=0.1, maximum=0.1, mean=0.10000000000000002, deviation=1.4e-17),
     "click": statistics(minimum=0, maximum=1, mean=0.5, deviation=0.5),
@@ -65,7 +65,13 @@ def test_booleans_are_0_and_1_before_they_are_scaled() -> None:
 
 
 def test_vectors_keep_their_length_and_are_clipped_element_by_element() -> None:
-    assert values("picture").tolist() == [[[1.0, -1.0], [2.0, -2.0], [0.0, 2.0]]]
+    # (0.5 - 0) / 0.5 and (-0.5 + 1) / 0.25; 2 clipped to 1, -2 is the second one's least; 1 clipped to 0
+    assert values("picture").tolist() == [[[1.0, 2.0], [2.0, -4.0], [0.0, 4.0]]]
+
+
+def test_an_element_that_never_varied_is_0_beside_one_that_did() -> None:
+    scale = scale_of(statistics(minimum=(3, 0), maximum=(3, 2), mean=(3, 1), deviation=(0, 1)))
+    assert scale(tf.constant([[9.0, 2.0]])).numpy().tolist() == [[0.0, 1.0]]
 
 
 def test_known_categories_count_from_one_and_an_unseen_one_is_bucket_0() -> None:
