@@ -77,8 +77,8 @@ demo-esci: setup  ## the same on real queries and titles: make demo-esci DATA=pa
 	$(PY) -m serving.ask --export-dir build/esci/run/export
 	@$(PY) -m trainer summary --workdir build/esci/run
 
-figure: setup  ## draw the README's picture from the demo's run
-	$(PY) -m trainer chart --workdir build/demo/run --output docs/demo.png
+figure: setup  ## draw the README's picture from the table's run
+	$(PY) -m trainer chart --workdir build/demo/table --output docs/demo.png
 
 serve: setup  ## serve the demo's model, with a page to try it at http://127.0.0.1:8000/ (PORT=8000)
 	$(PY) -m serving --export-dir build/demo/run/export --port $(PORT)
