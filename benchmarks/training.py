@@ -17,6 +17,7 @@ from features.errors import exit_code_of
 from trainer.config import load_config
 from trainer.data import training_batches, with_label
 from trainer.distillation import Objective
+from trainer.losses import LOSSES
 from trainer.run import Run
 from trainer.training import Training
 
@@ -29,9 +30,8 @@ def bench_training(config_path: str, workdir: str) -> None:
     config = load_config(config_path)
     run = Run(config, workdir)
     groups = with_label(run.train.groups.take(GROUPS), config.spec.label.name).cache()
-    training = Training(
-        run.new_ranker((), config.seed, config.training.dropout), config.training, Objective(), run.strategy
-    )
+    objective = Objective(LOSSES[config.training.loss])
+    training = Training(run.new_ranker(training=config.training), config.training, objective, run.strategy)
     batches = iter(training_batches(groups, config.training.batch_groups, config.seed))
     in_memory = [next(batches) for _ in range(8)]
     step = tf.function(lambda batch: run.strategy.run(training.train_step, args=(batch,)), reduce_retracing=True)

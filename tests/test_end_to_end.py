@@ -126,12 +126,12 @@ def scored(made: Shop) -> list[Scored]:
     from trainer.config import load_config
     from trainer.data import with_label
     from trainer.run import Run
-    from trainer.students import student_directory
+    from trainer.students import load_student
     from trainer.training import score
 
     config = load_config(str(made.task))
     run = Run(config, str(made.workdir))
-    student = run.load_ranker(student_directory(run, config.recipes["student"]), ())
+    student = load_student(run, config.recipes["student"])
     found = score(student, with_label(run.test.groups.take(GROUPS), "purchase"))
     files = sorted(map(str, (made.dataset / "test").glob("serving_elwc-*")))
     records = tf.data.TFRecordDataset(files, "GZIP").take(GROUPS).as_numpy_iterator()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("protos", "features", "beam_jobs", "trainer", "serving")
+ROOMS = ("protos", "features", "beam_jobs", "trainer", "serving", "experiments")
 BIN = Path(sys.executable).parent  # tools of the same environment
 NOT_OURS = {".git", ".venv", "build", "__pycache__", "node_modules"}
 BINARY = {".png", ".ico", ".woff2", ".gz", ".xz"}

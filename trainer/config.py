@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, model_validator
 
 from features.errors import InputError
 from features.spec import FeatureSpec, load_spec
 from features.task import Section, load_task, parse, parse_section
+from trainer.recipes import OF_PROBABILITIES, LossName, Recipe, TeacherConfig
 
 
 class DataConfig(Section):
@@ -16,6 +17,15 @@ class DataConfig(Section):
     dataset: str  # a directory that build_elwc wrote
     vocabulary: str | None = None  # a directory that build_vocabulary wrote; not needed without text features
     relevance: str | None = None  # TSV(.gz) of query, item_id, relevance: true relevance, which only evaluation reads
+
+
+class InteractionConfig(Section):
+    """Attention among a query group's items before the score head; see trainer/interaction.py."""
+
+    layers: int = Field(default=2, ge=1)
+    heads: int = Field(default=2, ge=1)
+    width: int = Field(default=32, ge=1)  # of each head
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
 
 
 class StudentConfig(Section):
@@ -28,7 +38,8 @@ class StudentConfig(Section):
     split_layers: int = Field(default=0, ge=0)  # lowest layers in which query and item attend separately
     max_context_tokens: int = Field(default=16, ge=1, le=512)  # WordPiece tokens of the query side
     max_item_tokens: int = Field(default=40, ge=1, le=2048)  # WordPiece tokens of an item's side
-    hidden: tuple[int, ...] = (64,)  # widths of the score head's hidden layers
+    hidden: tuple[int, ...] = (64,)  # widths of the score head's hidden layers; an MLP where a spec has no text
+    interaction: InteractionConfig | None = None  # None: each item is scored by itself
     category_width: int = Field(default=8, ge=1)  # width of a categorical feature's embedding
 
     @model_validator(mode="after")
@@ -43,67 +54,32 @@ class StudentConfig(Section):
 class TrainingConfig(Section):
     """How one model is trained. A step is one batch."""
 
-    loss: Literal["rank_bce"] = "rank_bce"  # a key of trainer.losses.LOSSES
+    loss: LossName = "rank_bce"
     batch_groups: int = Field(default=32, ge=1)  # query groups a step, over all devices
     steps: int = Field(default=2000, ge=1)  # the budget; validation chooses which step is kept
     evaluate_every: int = Field(default=100, ge=1)  # steps between validations
     patience: int = Field(default=10, ge=1)  # validations without a better one before stopping early
-    select_by: Literal["ndcg", "loss"] = "ndcg"  # of the validation split's positive groups
+    select_by: Literal["ndcg", "loss"] = "ndcg"  # of that split's positive groups
+    select_on: Literal["valid", "test"] = "valid"  # test: as Yang et al. chose, which flatters; fit says so
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)  # share of states and hidden units dropped while training
+    input_noise: float = Field(default=0.0, ge=0.0)  # deviation of noise added to scaled numbers while training
     learning_rate: float = Field(default=1e-3, gt=0.0)  # Adam's peak
-    warmup_steps: int = Field(default=100, ge=0)  # linear from zero; cosine decay to a tenth at `steps` after it
+    warmup_steps: int = Field(default=100, ge=0)  # linear from zero
+    halve_every: int = Field(default=0, ge=0)  # steps after which the rate halves; 0: cosine to a tenth at `steps`
     weight_decay: float = Field(default=0.01, ge=0.0)  # decoupled
+    l2: float = Field(default=0.0, ge=0.0)  # of half the weights' squared length, added to the loss
     clip_norm: float = Field(default=1.0, gt=0.0)  # global gradient norm
     averaging: float = Field(default=0.99, ge=0.0, lt=1.0)  # momentum of the weights' running average; 0: the last
+    group_weight: str | None = None  # a context number of the spec, which weighs its group's losses; None: all 1
     cache: Literal["memory", "none"] = "memory"  # tokenised groups: kept, or read again each epoch
     devices: Literal["auto", "cpu", "gpu", "all_gpus"] = "auto"  # auto: every GPU that TensorFlow finds, else CPU
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
 
 
-class TeacherConfig(Section):
-    """A teacher sees every regular feature and the privileged ones named in `sees`; none: self-distillation."""
-
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
-    sees: tuple[str, ...]
-    architecture: dict[str, Any] = {}  # overrides of the task's `teacher_architecture`: this teacher's own
-
-
-class Recipe(Section):
-    """One way to train the student; `fit` trains each, in order, and compares them."""
-
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
-    teachers: tuple[str, ...] = ()  # names from `teachers`; their losses are averaged
-    teacher_weights: tuple[NonNegativeFloat, ...] = ()  # of that average, in the order of `teachers`; empty: equal
-    alpha: float | None = Field(default=None, ge=0.0, le=1.0)  # weighs the data loss; None: 0.5 with teachers, else 1
-    data_loss_groups: Literal["positive", "all"] = "positive"
-    learns: str | None = None  # the feature to learn instead of the label: pretraining on click
-    starts_from: str | None = None  # an earlier recipe, whose weights this one fine-tunes
-    training: dict[str, Any] = {}  # overrides of the task's `training`: this recipe's own tuning
-
-    @property
-    def data_weight(self) -> float:
-        """alpha of Yang et al., eq. 1."""
-        if self.alpha is not None:
-            return self.alpha
-        return 0.5 if self.teachers else 1.0
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Recipe":
-        if self.alpha is not None and self.alpha < 1.0 and not self.teachers:
-            raise ValueError(
-                f"alpha {self.alpha} leaves {1 - self.alpha:g} to teachers, but teachers is empty: name some"
-            )
-        if self.teacher_weights and (len(self.teacher_weights) != len(self.teachers) or not sum(self.teacher_weights)):
-            raise ValueError(
-                f"teacher_weights is {list(self.teacher_weights)}, expected one number for each of teachers "
-                f"{list(self.teachers)}, not all 0"
-            )
-        return self
-
-
 class EvaluationConfig(Section):
     """What is measured on the test split, and how it is compared."""
 
+    impute: tuple[Literal["zero", "mean"], ...] = ()  # judge teachers served with such values, too: a warning
     cutoffs: tuple[int, ...] = (8, 16, 32)  # NDCG@k; the first decides
     baseline: str = "no_distillation"  # the recipe that others are compared with
     bootstrap_samples: int = Field(default=2000, ge=100)
@@ -211,6 +187,8 @@ def _check_teachers(config: TrainerConfig) -> None:
                 )
             if privileged[name].is_text:
                 raise InputError(f"teachers: {teacher.name!r} sees {name!r}, a text; expected a number or category")
+        if not teacher.sees and not teacher.sees_regular:
+            raise InputError(f"teachers: {teacher.name!r} sees nothing: name privileged features in `sees`")
 
 
 def _check_recipes(config: TrainerConfig) -> None:
@@ -226,16 +204,38 @@ def _check_recipes(config: TrainerConfig) -> None:
                     f"recipes: {recipe.name!r} names the unknown teacher {teacher!r}, "
                     f"expected one of {', '.join(config.teachers) or 'teachers, which is empty: name some there'}"
                 )
-        if recipe.starts_from is not None and recipe.starts_from not in earlier:
-            raise InputError(
-                f"recipes: {recipe.name!r} starts from {recipe.starts_from!r}, "
-                f"expected an earlier recipe: {', '.join(earlier) or 'none is before it'}"
-            )
+        for what, name in (("starts from", recipe.starts_from), *(("averages", name) for name in recipe.averages)):
+            if name is not None and name not in earlier:
+                raise InputError(
+                    f"recipes: {recipe.name!r} {what} {name!r}, "
+                    f"expected an earlier recipe: {', '.join(earlier) or 'none is before it'}"
+                )
+            if name is not None and config.recipes[name].averages and what == "starts from":
+                raise InputError(f"recipes: {recipe.name!r} starts from {name!r}, which only averages others")
         if recipe.learns is not None and recipe.learns not in learnable:
             raise InputError(
                 f"recipes: {recipe.name!r} learns {recipe.learns!r}, expected one of {', '.join(sorted(learnable))}"
             )
         earlier.append(recipe.name)
+        _check_targets(recipe, recipe.teacher_loss or config.recipe_training[recipe.name].loss)
+        weight = config.recipe_training[recipe.name].group_weight
+        weights = [f.name for f in config.spec.at("context") if f.is_numeric and f.length == 1]
+        if weight is not None and weight not in weights:
+            raise InputError(
+                f"recipes: {recipe.name!r} is trained with group_weight {weight!r}, expected a number of the context: "
+                f"{', '.join(weights) or 'this spec has none'}"
+            )
+    if config.recipes.get(config.export.recipe, config.recipes[earlier[0]]).averages:
+        raise InputError(f"export.recipe is {config.export.recipe!r}, an average of several: name a single model")
     for where, name in (("evaluation.baseline", config.evaluation.baseline), ("export.recipe", config.export.recipe)):
         if name not in config.recipes:
             raise InputError(f"{where} is {name!r}, expected one of the recipes: {', '.join(config.recipes)}")
+
+
+def _check_targets(recipe: Recipe, teacher_loss: LossName) -> None:
+    transform = recipe.targets.transform
+    if recipe.teachers and transform in ("affine", "score") and teacher_loss in OF_PROBABILITIES:
+        raise InputError(
+            f"recipes: {recipe.name!r} gives {teacher_loss} labels by the transform {transform!r}, which may lie "
+            "outside 0 to 1: expected `probability` or `softmax`, or another teacher_loss, such as softmax or mse"
+        )

@@ -10,7 +10,7 @@ from features.errors import InputError
 from features.spec import Feature, FeatureSpec
 from trainer.preprocessing import DTYPES, Preprocessor, Tensors
 
-Groups: TypeAlias = tf.data.Dataset  # of dicts: regular, privileged, label, mask; one query group an element
+Groups: TypeAlias = tf.data.Dataset  # of dicts: regular, privileged, label, weight, mask; one query group an element
 
 PARSED_TOGETHER = 256  # groups parsed and tokenised in one call
 SHUFFLED_TOGETHER = 20_000  # groups in the shuffle buffer
@@ -82,8 +82,7 @@ class DatasetSplit:
         return self.records().batch(PARSED_TOGETHER).map(lambda records: parse_elwc(records, features))
 
     def _prepared(self, records: tf.Tensor) -> dict[str, Any]:
-        visible = tuple(f for f in self.spec if f.role != "id")
-        raw, item_count = parse_elwc(records, visible)
+        raw, item_count = parse_elwc(records, tuple(f for f in self.spec if f.role != "id" or f.level == "context"))
         label = tf.cast(raw[self.spec.label.name], tf.float32)
         learnable = {
             f.name: tf.cast(raw[f.name], tf.float32)
@@ -95,6 +94,8 @@ class DatasetSplit:
             "regular": self.preprocessor.regular({f.name: raw[f.name] for f in self.spec.regular}),
             "privileged": self.preprocessor.privileged({f.name: raw[f.name] for f in self.spec.privileged}),
             "labels": {self.spec.label.name: label, **learnable},
+            "weights": {f.name: tf.cast(raw[f.name], tf.float32) for f in weighable(self.spec)},
+            "query": _query_hash(self.spec, raw),
             "mask": item_mask(item_count, tf.shape(label)[1]),
         }
 
@@ -112,7 +113,21 @@ class DatasetSplit:
                 regular[side] = _resized(regular[side], _longest(regular[side]), axis=regular[side].shape.rank - 1)
         parts = {part: sized(group[part]) for part in ("privileged", "labels")}
         mask = _resized(group["mask"], items, axis=0)
-        return {"regular": regular, **parts, "mask": mask, "bucket": _bucket(regular, mask)}
+        return {**group, "regular": regular, **parts, "mask": mask, "bucket": _bucket(regular, mask)}
+
+
+def weighable(spec: FeatureSpec) -> tuple[Feature, ...]:
+    """The features that can weigh a group's losses: single numbers of the context."""
+    return tuple(f for f in spec.at("context") if f.is_numeric and f.length == 1)
+
+
+def _query_hash(spec: FeatureSpec, raw: Tensors) -> tf.Tensor:
+    """int64 [groups]: equal for groups of one query, by the context's texts, or its identifiers where it has none."""
+    context = [f for f in spec.at("context") if f.is_text]
+    told_by = [f for f in context if f.role == "regular"] or context
+    if not told_by:
+        return tf.zeros([tf.shape(raw[spec.label.name])[0]], tf.int64)
+    return tf.strings.to_hash_bucket_fast(tf.strings.join([raw[f.name] for f in told_by], "\n"), 2**31)
 
 
 def _shards(pattern: str) -> list[str]:
@@ -146,12 +161,15 @@ def _bucket(regular: Tensors, mask: tf.Tensor) -> tf.Tensor:
     return key
 
 
-def with_label(groups: Groups, name: str) -> Groups:
-    """Groups whose `label` is the feature `name`: the spec's label, or click when pretraining on clicks."""
+def with_label(groups: Groups, name: str, weight: str | None = None) -> Groups:
+    """Groups whose `label` is the feature `name`: the spec's label, or click when pretraining on clicks.
+
+    weight: the context's number that becomes the group's `weight`; None: 1.
+    """
 
     def labelled(group: dict[str, Any]) -> dict[str, Any]:
-        kept = {part: group[part] for part in ("regular", "privileged", "mask", "bucket")}
-        return {**kept, "label": group["labels"][name]}
+        kept = {part: group[part] for part in ("regular", "privileged", "query", "mask", "bucket")}
+        return {**kept, "label": group["labels"][name], "weight": group["weights"][weight] if weight else 1.0}
 
     return groups.map(labelled)
 

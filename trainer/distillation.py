@@ -1,28 +1,71 @@
 """Equation 1: the data loss over positive groups beside the teachers' loss over all groups."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import tensorflow as tf
 
-from trainer.losses import Loss
+from trainer.losses import LOSSES, Loss
+from trainer.rank_distil import rank_distil_loss
+from trainer.recipes import LossName, Recipe, Targets
+
+TeacherLoss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+"""(a teacher's logits, the student's, mask), each [groups, items] -> float32 [groups]."""
 
 
 @dataclass(frozen=True)
 class Objective:
     """Equation 1's choices."""
 
+    data_loss: Loss
+    teacher_loss: TeacherLoss | None = None
     data_weight: float = 1.0  # alpha, in [0, 1]
     data_loss_groups: Literal["positive", "all"] = "positive"
     teacher_weights: tuple[float, ...] = ()  # in the teachers' order; empty: equal
 
 
+def objective_of(recipe: Recipe, loss: LossName) -> Objective:
+    """A recipe's objective; `loss` is its data loss, and its teacher loss where it names no other."""
+    return Objective(
+        LOSSES[loss],
+        _teacher_loss(recipe, recipe.teacher_loss or loss),
+        recipe.data_weight,
+        recipe.data_loss_groups,
+        recipe.teacher_weights,
+    )
+
+
+def _teacher_loss(recipe: Recipe, name: LossName) -> TeacherLoss:
+    if config := recipe.rank_distil:
+        return lambda teacher, scores, mask: rank_distil_loss(teacher, scores, mask, config)
+    loss = LOSSES[name]
+    return lambda teacher, scores, mask: loss(labels_from(teacher, mask, recipe.targets), scores, mask)
+
+
+def labels_from(teacher: tf.Tensor, mask: tf.Tensor, targets: Targets) -> tf.Tensor:
+    """A teacher's logits t as the labels of a loss: float32 [groups, items], 0 on padding.
+
+    probability: sigma(t / temperature), Yang et al. 2022, eq. 1. affine: max(slope * t + offset, 0), Qin et al. 2023
+    (SDR), eq. 10. softmax: of t / temperature over a group's items, ibid., 4.4. score: t itself, for `mse`.
+    """
+    if targets.transform == "probability":
+        labels = tf.sigmoid(teacher / targets.temperature)
+    elif targets.transform == "affine":
+        labels = tf.maximum(targets.slope * teacher + targets.offset, 0.0)
+    elif targets.transform == "softmax":
+        labels = tf.nn.softmax(tf.where(mask, teacher / targets.temperature, teacher.dtype.min))
+    else:
+        labels = teacher
+    return tf.where(mask, labels, 0.0)
+
+
 def distillation_loss(
-    loss: Loss,
     scores: tf.Tensor,
     labels: tf.Tensor,
     mask: tf.Tensor,
     teacher_logits: tf.Tensor,
+    group_weights: tf.Tensor,
     objective: Objective,
 ) -> tf.Tensor:
     """alpha * data loss + (1 - alpha) * (weighted) mean over teachers of the teacher loss, summed over the batch.
@@ -30,20 +73,22 @@ def distillation_loss(
     Both terms are sums over items; the caller divides the result by the batch's items, so that labels, being sparse,
     leave the greater part to the teachers: that is what makes the method work.
 
-    scores, labels: float32 [groups, items]; mask: bool [groups, items].
+    scores, labels: float32 [groups, items]; mask: bool [groups, items]; group_weights: float32 [groups].
     teacher_logits: float32 [groups, items, teachers], constants; teachers may be 0.
-    objective: alpha, the teachers' weights, and whether the data loss counts positive groups only or all.
-    Returns a float32 scalar. Source: Yang et al. 2022, eq. 1; Table 5 for the groups.
+    Returns a float32 scalar. Source: Yang et al. 2022, eq. 1; Table 5 for the groups that the data loss counts.
     """
-    data = loss(labels, scores, mask)
+    data = objective.data_loss(labels, scores, mask) * group_weights
     if objective.data_loss_groups == "positive":
         data = tf.where(is_positive_group(labels, mask), data, 0.0)
     total = objective.data_weight * tf.reduce_sum(data)
     teachers = teacher_logits.shape[-1] or 0
-    if teachers and objective.data_weight < 1.0:
-        targets = tf.stop_gradient(tf.sigmoid(teacher_logits))
+    if objective.teacher_loss and teachers and objective.data_weight < 1.0:
+        constants = tf.unstack(tf.stop_gradient(teacher_logits), axis=2)
         weights = objective.teacher_weights or (1.0,) * teachers
-        losses = [weight * tf.reduce_sum(loss(targets[..., t], scores, mask)) for t, weight in enumerate(weights)]
+        losses = [
+            weight * tf.reduce_sum(objective.teacher_loss(teacher, scores, mask) * group_weights)
+            for teacher, weight in zip(constants, weights, strict=True)
+        ]
         total += (1.0 - objective.data_weight) * tf.add_n(losses) / sum(weights)
     return total
 

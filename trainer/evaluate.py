@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from features.errors import InputError
 from trainer.data import positive_only, with_label
 from trainer.metrics import Floats, PairedBootstrap, expected_random_ndcg, ndcg
+from trainer.ranker import Ranker
 from trainer.references import Bm25, read_relevance
 from trainer.run import Run
 from trainer.stages import read_file, write_file
-from trainer.students import student_directory, student_key
+from trainer.students import load_student, student_key
 from trainer.teachers import key_of as teacher_key
 from trainer.teachers import load_teacher
-from trainer.training import GroupScores, score
+from trainer.training import score
 
 METRICS, PER_GROUP = "metrics.json", "metrics_per_group.npz"
 RELEVANCE_CUTOFF = 8
@@ -46,11 +47,12 @@ def evaluate(run: Run) -> dict[str, Any]:
         print(f"  up to date: {run.workdir}/{METRICS}", flush=True)
         return former
     groups = read_test_groups(run)
-    scores = {"bm25": ("reference", _bm25_scores(run, groups))}
+    scores = {"bm25": ("reference", _bm25_scores(run, groups))} if any(groups.queries) else {}
     relevance = _relevance(run, groups)
     if relevance is not None:
         scores["oracle"] = ("reference", relevance)
     scores |= {name: ("teacher", s) for name, s in _teacher_scores(run).items()}
+    scores |= {name: ("imputed", s) for name, s in _imputed_scores(run).items()}
     scores |= {name: ("student", s) for name, s in _student_scores(run).items()}
     per_group = _per_group(run, groups, {name: s for name, (_, s) in scores.items()}, relevance)
     kinds = {"random_order": "reference", **{name: kind for name, (kind, _) in scores.items()}}
@@ -147,20 +149,38 @@ def _relevance(run: Run, groups: TestGroups) -> Floats | None:
 
 def _teacher_scores(run: Run) -> dict[str, Floats]:
     return {
-        f"teacher_{teacher.name}": _test_scores(run, load_teacher(run, teacher)).scores
+        f"teacher_{teacher.name}": _test_scores(run, load_teacher(run, teacher))
         for teacher in run.config.teachers.values()
     }
 
 
-def _student_scores(run: Run) -> dict[str, Floats]:
+def _imputed_scores(run: Run) -> dict[str, Floats]:
+    """Teachers as if they served: every privileged value is 0, or training's mean (Yang et al. 2022, Table 6)."""
     return {
-        recipe.name: _test_scores(run, run.load_ranker(student_directory(run, recipe), ())).scores
-        for recipe in run.config.recipes.values()
+        f"teacher_{teacher.name}_imputed_{way}": _test_scores(run, load_teacher(run, teacher), way)
+        for teacher in run.config.teachers.values()
+        if teacher.sees
+        for way in run.config.evaluation.impute
     }
 
 
-def _test_scores(run: Run, model: Any) -> GroupScores:
-    return score(model, positive_only(with_label(run.test.groups, run.config.spec.label.name)))
+def _student_scores(run: Run) -> dict[str, Floats]:
+    scores: dict[str, Floats] = {}
+    for recipe in run.config.recipes.values():
+        if recipe.averages:
+            scores[recipe.name] = np.mean([scores[name] for name in recipe.averages], axis=0)
+        else:
+            scores[recipe.name] = _test_scores(run, load_student(run, recipe))
+    return scores
+
+
+def _test_scores(run: Run, model: Ranker, impute: str | None = None) -> Floats:
+    groups = positive_only(with_label(run.test.groups, run.config.spec.label.name))
+    if impute:
+        groups = groups.map(
+            lambda group: {**group, "privileged": run.preprocessor.imputed(group["privileged"], impute)}
+        )
+    return score(model, groups).scores
 
 
 def _per_group(

@@ -11,14 +11,14 @@ import tensorflow as tf
 from features.errors import InputError
 from features.manifest import FILE_NAME, ModelManifest, stage_key
 from features.spec import Feature, FeatureSpec
-from trainer.config import Recipe
 from trainer.data import item_mask, parse_elwc
 from trainer.leak_guard import refuse_privileged
 from trainer.preprocessing import DTYPES, Preprocessor, Tensors
 from trainer.ranker import Ranker
+from trainer.recipes import Recipe
 from trainer.run import Run
 from trainer.stages import read_manifest, replace_directory, write_file
-from trainer.students import student_directory, student_key
+from trainer.students import load_student, student_key
 from trainer.training import score
 
 EXTRA = "assets.extra"  # SavedModel's own place for files that TensorFlow does not read
@@ -121,7 +121,7 @@ def export_student(run: Run, metrics: dict[str, Any]) -> str:
 
 def _write(run: Run, recipe: Recipe, key: str, metrics: dict[str, Any], staging: str) -> None:
     """A recipe's model, checked, with its manifest. Errors: InputError."""
-    model = run.load_ranker(student_directory(run, recipe), ())
+    model = load_student(run, recipe)
     prepared = Preprocessor(
         run.config.spec, run.statistics("train").features, run.config.student, run.preprocessor.tokeniser
     )

@@ -10,6 +10,7 @@ from features.errors import InputError
 from trainer.config import TrainerConfig
 from trainer.evaluate import evaluate
 from trainer.export import export_student
+from trainer.recipes import OF_PROBABILITIES
 from trainer.references import read_relevance
 from trainer.report import write_report
 from trainer.run import Run
@@ -37,6 +38,7 @@ def _fit(run: Run) -> dict[str, Any]:
     started, config = time.monotonic(), run.config
     if config.data.relevance is not None:
         read_relevance(config.data.relevance)  # evaluation reads it at the end; a wrong one should show now
+    _refuse_grades_as_probabilities(run)
     _say(f"fit {config.name} into {run.workdir}")
     _describe(run)
     write_file(f"{run.workdir}/config.yaml", yaml.safe_dump(config.resolved, sort_keys=False).encode())
@@ -56,11 +58,27 @@ def _fit(run: Run) -> dict[str, Any]:
     return metrics
 
 
+def _refuse_grades_as_probabilities(run: Run) -> None:
+    """Errors: InputError when a label goes beyond 1 and a loss takes labels for probabilities."""
+    label = run.config.spec.label.name
+    largest = run.statistics("train").features[label].maximum
+    trained = {"training": run.config.training, "teacher_training": run.config.teacher_training}
+    trained |= {f"recipes: {name!r}": training for name, training in run.config.recipe_training.items()}
+    for where, training in trained.items():
+        if training.loss in OF_PROBABILITIES and isinstance(largest, float) and largest > 1.0:
+            raise InputError(
+                f"{where}: {training.loss} takes labels for probabilities, but {label!r} goes up to {largest:g}: "
+                "choose a loss for graded labels, such as softmax or lambda_rank"
+            )
+
+
 def _describe(run: Run) -> None:
     for name, split in run.inputs.dataset.splits.items():
         share = split.groups_with_label / max(split.groups, 1)
         positive = f"{split.groups_with_label:,} with a {run.config.spec.label.name}"
         print(f"  {name}: {split.groups:,} groups, {positive} ({share:.1%})")
+    if any(t.select_on == "test" for t in (run.config.teacher_training, *run.config.recipe_training.values())):
+        print("  checkpoints are chosen on the TEST split (select_on): the figures flatter those models")
 
 
 def _say(line: str) -> None:

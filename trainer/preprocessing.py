@@ -89,6 +89,15 @@ class Preprocessor(tf.Module):
         """What teachers see beside `regular`: each feature of `sees` under its name, as above."""
         return {f.name: self._value(f, raw[f.name]) for f in self.sees}
 
+    def imputed(self, privileged: Tensors, way: str) -> Tensors:
+        """As `privileged`, every value replaced as a server might: "zero", or "mean", training's."""
+        return {
+            f.name: tf.zeros_like(privileged[f.name])
+            if f.type == "categorical" or way == "mean"  # the bucket of unseen ones; a scaled mean is 0
+            else tf.zeros_like(privileged[f.name]) + self.scales[f.name](tf.zeros([f.length]))
+            for f in self.sees
+        }
+
     def _value(self, feature: Feature, values: tf.Tensor) -> tf.Tensor:
         if feature.type == "categorical":
             return self._lookups[feature.name].lookup(values)

@@ -5,6 +5,7 @@ import tensorflow as tf
 from features.spec import Feature, FeatureSpec
 from trainer.config import StudentConfig
 from trainer.encoders import SEPARATOR_ID, TransformerEncoder
+from trainer.interaction import LatentCross
 from trainer.lexical import Matches
 from trainer.preprocessing import Tensors
 
@@ -13,11 +14,12 @@ ARCHITECTURE = 2  # raised when weights of an older ranker would no longer fit o
 
 
 class Ranker(tf.keras.Model):
-    """Scores each candidate of a query group by itself.
+    """Scores each candidate of a query group, by itself unless the config has an `interaction`.
 
     sees: the privileged features of a teacher; empty for the student, which has no input for one.
+    sees_regular: False for a teacher of privileged features alone.
     category_sizes: values known in training, by categorical feature.
-    dropout: share of states dropped while training; without effect afterwards.
+    dropout, noise: share of states dropped, and deviation of what is added to numbers, while training.
     vocabulary_size: pieces of the tokeniser; 0 for a spec without text, whose ranker is the head alone (an MLP).
     """
 
@@ -28,17 +30,20 @@ class Ranker(tf.keras.Model):
         vocabulary_size: int,
         category_sizes: dict[str, int],
         sees: tuple[Feature, ...] = (),
+        sees_regular: bool = True,
         dropout: float = 0.0,
-        name: str = "ranker",
+        noise: float = 0.0,
     ) -> None:
-        super().__init__(name=name)
+        super().__init__(name="ranker")
         self.spec, self.sees = spec, sees
+        self.reads_text = sees_regular and vocabulary_size > 0
         self.encoder = (
-            TransformerEncoder(config, vocabulary_size, dropout) if vocabulary_size and config.layers else None
+            TransformerEncoder(config, vocabulary_size, dropout) if self.reads_text and config.layers else None
         )
-        if vocabulary_size:
+        if self.reads_text:
             self.idf = self.add_weight("idf", [vocabulary_size], initializer="ones", trainable=False)
-        self.others = tuple(f for f in (*spec.regular, *sees) if not f.is_text)
+        self.others = tuple(f for f in (*(spec.regular if sees_regular else ()), *sees) if not f.is_text)
+        self.noise = tf.keras.layers.GaussianNoise(noise)
         self.embeddings = {
             f.name: tf.keras.layers.Embedding(
                 category_sizes[f.name] + 1, config.category_width, name=f"{CATEGORY}{f.name}"
@@ -50,6 +55,7 @@ class Ranker(tf.keras.Model):
             tf.keras.layers.Dense(width, activation="relu", name=f"hidden_{i}") for i, width in enumerate(config.hidden)
         ]
         self.dropout = tf.keras.layers.Dropout(dropout)
+        self.interaction = LatentCross(config.interaction) if config.interaction else None
         self.score = tf.keras.layers.Dense(1, dtype="float32", name="score")
 
     def call(self, regular: Tensors, privileged: Tensors, mask: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -58,17 +64,21 @@ class Ranker(tf.keras.Model):
         Returns float32 [groups, items]: logits, 0 on padding.
         """
         items = tf.shape(mask)[1]
-        parts = self._text(regular, training) if "item_tokens" in regular else []
+        parts = self._text(regular, training) if self.reads_text else []
         for feature in self.others:
             values = (privileged if feature in self.sees else regular)[feature.name]
             if feature.type == "categorical":
                 values = self.embeddings[feature.name](values)
+            else:
+                values = self.noise(values, training=training)
             if feature.level == "context":
                 values = tf.repeat(values[:, tf.newaxis], items, axis=1)
             parts.append(values)
-        states = tf.concat([tf.cast(part, tf.float32) for part in parts], axis=-1)
+        states = inputs = tf.concat([tf.cast(part, tf.float32) for part in parts], axis=-1)
         for layer in self.hidden:
             states = self.dropout(layer(states), training=training)
+        if self.interaction is not None:
+            states = self.interaction(states, inputs, mask, training=training)
         return tf.where(mask, tf.squeeze(self.score(states), axis=-1), 0.0)
 
     def get_config(self) -> dict[str, object]:

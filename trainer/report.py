@@ -15,7 +15,7 @@ from trainer.summary import columns_of, gain_line, rows_of, shown_name, table_li
 from trainer.teachers import directory_of
 from trainer.training import History
 
-COLOURS = {"reference": "#9aa5b1", "teacher": "#d9a441", "student": "#2f6fb3"}
+COLOURS = {"reference": "#9aa5b1", "teacher": "#d9a441", "imputed": "#e8cf9c", "student": "#2f6fb3"}
 
 PAGE = jinja2.Environment(autoescape=True).from_string(
     """<!doctype html>
@@ -43,7 +43,8 @@ pre{background:#f4f6f8;padding:1rem;overflow:auto}</style>
 def write_report(run: Run, metrics: dict[str, Any]) -> None:
     """Writes report.html beside metrics.json."""
     histories = {f"teacher: {t.name}": load_history(directory_of(run, t)) for t in run.config.teachers.values()}
-    histories |= {r.name: load_history(student_directory(run, r)) for r in run.config.recipes.values()}
+    trained = [recipe for recipe in run.config.recipes.values() if not recipe.averages]
+    histories |= {recipe.name: load_history(student_directory(run, recipe)) for recipe in trained}
     table = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in table_lines(metrics) if line.startswith("| ")
     ]

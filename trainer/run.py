@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from features.errors import InputError
 from features.manifest import DatasetManifest, SplitStatistics, VocabularyManifest, stage_key
-from features.spec import Feature
-from trainer.config import StudentConfig, TrainerConfig
+from trainer.config import TrainerConfig, TrainingConfig
 from trainer.data import DatasetSplit, Groups, positive_only, scoring_batches, with_label
 from trainer.preprocessing import Preprocessor
 from trainer.ranker import ARCHITECTURE, Ranker
+from trainer.recipes import TeacherConfig
 from trainer.stages import read_file, read_manifest
 from trainer.text import Tokeniser, read_vocabulary
 from trainer.training import History, strategy_of
@@ -111,8 +111,14 @@ class Run:
 
     @cached_property
     def validation(self) -> Groups:
-        """The positive groups of the validation split: what chooses checkpoints."""
+        """The positive groups of the validation split."""
         return positive_only(with_label(self.valid.groups, self.config.spec.label.name)).cache()
+
+    def choosing(self, training: TrainingConfig) -> Groups:
+        """The positive groups that choose a model's checkpoint."""
+        if training.select_on == "valid":
+            return self.validation
+        return positive_only(with_label(self.test.groups, self.config.spec.label.name)).cache()
 
     @property
     def pieces(self) -> int:
@@ -135,28 +141,31 @@ class Run:
         return weights
 
     def new_ranker(
-        self,
-        sees: tuple[Feature, ...],
-        seed: int,
-        dropout: float = 0.0,
-        architecture: StudentConfig | None = None,
+        self, teacher: TeacherConfig | None = None, training: TrainingConfig | None = None, seed: int | None = None
     ) -> Ranker:
-        """A freshly initialised, built ranker on the run's devices; architecture: None for the student's."""
-        tf.keras.utils.set_random_seed(seed)
+        """A freshly initialised, built ranker on the run's devices.
+
+        teacher: None for a student. training: whose dropout and noise it takes; None for one that only scores.
+        seed: None for the task's.
+        """
+        config = self.config
+        architecture = config.teacher_architecture[teacher.name] if teacher else config.student
+        sees = tuple(config.spec[name] for name in teacher.sees) if teacher else ()
         sizes = {name: len(values) for name, values in self.preprocessor.categories.items()}
+        dropout, noise = (training.dropout, training.input_noise) if training else (0.0, 0.0)
+        tf.keras.utils.set_random_seed(config.seed if seed is None else seed)
         with self.strategy.scope():
-            model = Ranker(self.config.spec, architecture or self.config.student, self.pieces, sizes, sees, dropout)
+            sees_regular = teacher is None or teacher.sees_regular
+            model = Ranker(config.spec, architecture, self.pieces, sizes, sees, sees_regular, dropout, noise)
             example = self.train.example
             model(example["regular"], {f.name: example["privileged"][f.name] for f in sees}, example["mask"])
-            if self.pieces:
+            if model.reads_text:
                 model.idf.assign(self.idf)
         return model
 
-    def load_ranker(
-        self, directory: str, sees: tuple[Feature, ...], architecture: StudentConfig | None = None
-    ) -> Ranker:
+    def load_ranker(self, directory: str, teacher: TeacherConfig | None = None) -> Ranker:
         """The ranker whose weights `save_ranker` left in a stage's directory."""
-        model = self.new_ranker(sees, self.config.seed, architecture=architecture)
+        model = self.new_ranker(teacher)
         restored = tf.train.Checkpoint(model=model).read(f"{directory}/{WEIGHTS}")
         restored.assert_existing_objects_matched().expect_partial()
         return model

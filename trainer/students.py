@@ -1,9 +1,10 @@
 """Students: one recipe each, from the plain baseline to several teachers, by equation 1."""
 
-from trainer.config import Recipe
 from trainer.data import Groups, positive_only, training_batches, with_label, with_teachers
-from trainer.distillation import Objective
+from trainer.distillation import objective_of
 from trainer.progress import Progress
+from trainer.ranker import Ranker
+from trainer.recipes import Recipe
 from trainer.run import Run, save_ranker
 from trainer.stages import make_stage
 from trainer.teachers import cached_logits, key_of, score_training_groups
@@ -17,24 +18,33 @@ def student_directory(run: Run, recipe: Recipe) -> str:
 def student_key(run: Run, recipe: Recipe) -> str:
     """The stage key of a trained recipe: its teachers' and its starting point's keys are part of it."""
     teachers = {name: key_of(run, run.config.teachers[name]) for name in recipe.teachers}
-    start = student_key(run, run.config.recipes[recipe.starts_from]) if recipe.starts_from else None
+    earlier = [name for name in (recipe.starts_from, *recipe.averages) if name]
+    start = [student_key(run, run.config.recipes[name]) for name in earlier]
     training = run.config.recipe_training[recipe.name].model_dump(mode="json")
     return run.key(recipe=recipe.model_dump(mode="json"), teachers=teachers, start=start, training=training)
+
+
+def load_student(run: Run, recipe: Recipe) -> Ranker:
+    """A trained student."""
+    return run.load_ranker(student_directory(run, recipe))
 
 
 def train_student(run: Run, recipe: Recipe) -> None:
     """Trains one recipe, unless it is up to date. Without teachers only positive groups are read."""
     config = run.config.recipe_training[recipe.name]
+    if recipe.averages:
+        return
 
     def make(staging: str) -> dict[str, object]:
-        model = run.new_ranker((), run.config.seed, config.dropout)
-        if recipe.starts_from:
-            start = run.load_ranker(student_directory(run, run.config.recipes[recipe.starts_from]), ())
+        seed = run.config.seed + recipe.seed
+        start = load_student(run, run.config.recipes[recipe.starts_from]) if recipe.starts_from else None
+        model = run.new_ranker(training=config, seed=seed)
+        if start is not None:
             model.set_weights(start.get_weights())
-        batches = training_batches(_groups(run, recipe), config.batch_groups, run.config.seed)
+        batches = training_batches(_groups(run, recipe), config.batch_groups, seed)
         progress = Progress(recipe.name, config.steps, f"{run.tensorboard}/students/{recipe.name}")
-        objective = Objective(recipe.data_weight, recipe.data_loss_groups, recipe.teacher_weights)
-        history = Training(model, config, objective, run.strategy).train(batches, run.validation, progress)
+        objective = objective_of(recipe, config.loss)
+        history = Training(model, config, objective, run.strategy).train(batches, run.choosing(config), progress)
         progress.done(history)
         save_ranker(model, history, staging)
         return {"recipe": recipe.model_dump(mode="json"), "best_step": history.best_step}
@@ -44,7 +54,8 @@ def train_student(run: Run, recipe: Recipe) -> None:
 
 def _groups(run: Run, recipe: Recipe) -> Groups:
     """The training groups that a recipe learns from."""
-    groups = with_label(run.train.groups, recipe.learns or run.config.spec.label.name)
+    weight = run.config.recipe_training[recipe.name].group_weight
+    groups = with_label(run.train.groups, recipe.learns or run.config.spec.label.name, weight)
     if recipe.teachers:
         scored = [score_training_groups(run, run.config.teachers[name]) for name in recipe.teachers]
         return with_teachers(groups, cached_logits(scored)).cache()

@@ -3,7 +3,7 @@
 from typing import Any
 
 NAMES = {"random_order": "random order", "bm25": "BM25", "oracle": "oracle (true relevance)"}
-ORDER = {"reference": 0, "teacher": 1, "student": 2}
+ORDER = {"reference": 0, "teacher": 1, "imputed": 2, "student": 3}
 
 
 def print_summary(metrics: dict[str, Any]) -> None:
@@ -15,7 +15,7 @@ def print_summary(metrics: dict[str, Any]) -> None:
 
 
 def rows_of(metrics: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """(name, model) in the order that people read: random, BM25, teachers, students, the oracle last."""
+    """(name, model) in the order that people read: random, BM25, teachers, imputed ones, students, the oracle last."""
     models = metrics["models"].items()
     return sorted(models, key=lambda row: (row[0] == "oracle", ORDER[row[1]["kind"]]))
 
@@ -52,8 +52,8 @@ def table_lines(metrics: dict[str, Any]) -> list[str]:
 
 
 def shown_name(name: str, model: dict[str, Any]) -> str:
-    if model["kind"] == "teacher":
-        return f"teacher: {name.removeprefix('teacher_')}"
+    if model["kind"] in ("teacher", "imputed"):
+        return f"teacher: {name.removeprefix('teacher_').replace('_imputed_', ', imputed ')}"
     return NAMES.get(name, name)
 
 

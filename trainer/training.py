@@ -13,11 +13,13 @@ from features.errors import InputError
 from trainer.config import TrainingConfig
 from trainer.data import Groups, scoring_batches
 from trainer.distillation import Objective, distillation_loss
-from trainer.losses import LOSSES
+from trainer.losses import Loss
 from trainer.metrics import Floats, ndcg
 from trainer.ranker import Ranker
 
 STEPS_TOGETHER = 25  # steps in one call into the graph
+UNDECAYED = ("bias", "gain")  # parts of the names of weights that neither decay nor l2 touches
+SCORED_TOGETHER = 64  # groups whose validation loss is computed in one call
 
 
 @dataclass
@@ -74,10 +76,14 @@ def score(model: Ranker, groups: Groups) -> GroupScores:
     return GroupScores(labels.astype(np.float64), scores.astype(np.float64), mask)
 
 
-def mean_bce(scored: GroupScores) -> float:
-    """Mean cross-entropy of sigma(score) over real items."""
-    loss = np.logaddexp(0.0, scored.scores) - scored.labels * scored.scores
-    return float(loss[scored.mask].mean())
+def mean_loss(loss: Loss, scored: GroupScores) -> float:
+    """A loss's sum over groups, divided by the real items."""
+    total = 0.0
+    for start in range(0, len(scored.mask), SCORED_TOGETHER):  # a pairwise loss of all groups at once may not fit
+        part = slice(start, start + SCORED_TOGETHER)
+        labels, scores = (values[part].astype(np.float32) for values in (scored.labels, scored.scores))
+        total += float(tf.reduce_sum(loss(labels, scores, scored.mask[part])))
+    return total / max(int(scored.mask.sum()), 1)
 
 
 class Training:
@@ -87,7 +93,6 @@ class Training:
         self, model: Ranker, config: TrainingConfig, objective: Objective, strategy: tf.distribute.Strategy
     ) -> None:
         self.model, self.config, self.objective, self.strategy = model, config, objective, strategy
-        self.loss = LOSSES[config.loss]
         with strategy.scope():
             self.optimiser = _optimiser(model, config)
             # its variables made here, not in the first step, which would then be traced twice
@@ -131,7 +136,7 @@ class Training:
         scored = score(self.model, validation)
         history.steps.append(step)
         history.training_loss.append(training_loss)
-        history.validation_loss.append(mean_bce(scored))
+        history.validation_loss.append(mean_loss(self.objective.data_loss, scored))
         history.validation_ndcg.append(float(np.nanmean(ndcg(scored.labels, scored.scores, scored.mask, 8))))
         return -history.validation_loss[-1] if self.config.select_by == "loss" else history.validation_ndcg[-1]
 
@@ -155,27 +160,52 @@ class Training:
         logits = batch.get("teacher_logits", tf.zeros([*tf.unstack(tf.shape(mask)), 0]))
         with tf.GradientTape() as tape:
             scores = self.model(batch["regular"], batch["privileged"], mask, training=True)
-            total = distillation_loss(self.loss, scores, batch["label"], mask, logits, self.objective)
-            loss = total / items
+            total = distillation_loss(scores, batch["label"], mask, logits, batch["weight"], self.objective)
+            loss = total / items + self._half_squared_length() / context.num_replicas_in_sync
         variables = self.model.trainable_variables
         self.optimiser.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
         return total, here
 
+    def _half_squared_length(self) -> tf.Tensor:
+        """l2 times half the weights' squared length; biases and gains are left out, as of weight decay."""
+        if not self.config.l2:
+            return tf.constant(0.0)
+        weights = [v for v in self.model.trainable_variables if not any(part in v.name for part in UNDECAYED)]
+        return self.config.l2 * tf.add_n([tf.nn.l2_loss(weight) for weight in weights])
+
 
 def _optimiser(model: Ranker, config: TrainingConfig) -> tf.keras.optimizers.Optimizer:
-    decay = tf.keras.optimizers.schedules.CosineDecay(
+    optimiser = tf.keras.optimizers.AdamW(
+        Halving(config) if config.halve_every else _cosine(config),
+        weight_decay=config.weight_decay,
+        global_clipnorm=config.clip_norm,
+        use_ema=config.averaging > 0.0,
+        ema_momentum=config.averaging or 0.99,
+    )
+    optimiser.exclude_from_weight_decay(var_names=list(UNDECAYED))
+    return optimiser
+
+
+def _cosine(config: TrainingConfig) -> tf.keras.optimizers.schedules.LearningRateSchedule:
+    return tf.keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0 if config.warmup_steps else config.learning_rate,
         decay_steps=max(config.steps - config.warmup_steps, 1),
         alpha=0.1,
         warmup_target=config.learning_rate if config.warmup_steps else None,
         warmup_steps=config.warmup_steps,
     )
-    optimiser = tf.keras.optimizers.AdamW(
-        decay,
-        weight_decay=config.weight_decay,
-        global_clipnorm=config.clip_norm,
-        use_ema=config.averaging > 0.0,
-        ema_momentum=config.averaging or 0.99,
-    )
-    optimiser.exclude_from_weight_decay(var_names=["bias", "gain"])
-    return optimiser
+
+
+class Halving(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """The rate halves every `halve_every` steps after a linear warm-up. Source: Yang et al. 2022, A.2."""
+
+    def __init__(self, config: TrainingConfig) -> None:
+        self.config = config
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        config, step = self.config, tf.cast(step, tf.float32)
+        warm = tf.minimum(step / max(config.warmup_steps, 1), 1.0) if config.warmup_steps else 1.0
+        return config.learning_rate * warm * 0.5 ** tf.floor(step / config.halve_every)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"config": self.config}

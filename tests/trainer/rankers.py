@@ -14,23 +14,27 @@ from trainer.run import Run
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32, "hidden": [16]}
 
 
-def lively(model: Ranker) -> Ranker:
+def lively(model: Ranker, spread: float = 0.3) -> Ranker:
     """The ranker with weights large enough that whatever enters it shows in the scores."""
     generator = np.random.default_rng(8)
-    model.set_weights([w + generator.normal(0.0, 0.3, w.shape).astype(w.dtype) for w in model.get_weights()])
+    model.set_weights([w + generator.normal(0.0, spread, w.shape).astype(w.dtype) for w in model.get_weights()])
     return model
 
 
-def new_ranker(run: Run, *sees: str, dropout: float = 0.3, **changes: Any) -> Ranker:
-    """A lively ranker of the run's spec; `changes` are to the student's config."""
+def new_ranker(
+    run: Run, *sees: str, dropout: float = 0.3, noise: float = 0.0, spread: float = 0.3, **changes: Any
+) -> Ranker:
+    """A lively ranker of the run's spec; `changes` are to the student's config, `spread` says how lively."""
     config = StudentConfig.model_validate({**SMALL, **changes}, strict=False)
     tf.keras.utils.set_random_seed(1)
     sizes = {name: len(values) for name, values in run.preprocessor.categories.items()}
     spec = run.config.spec
     with run.strategy.scope():
-        model = Ranker(spec, config, run.pieces, sizes, tuple(spec[name] for name in sees), dropout)
+        model = Ranker(
+            spec, config, run.pieces, sizes, tuple(spec[name] for name in sees), dropout=dropout, noise=noise
+        )
         model(*inputs_of(run.train))
-    return lively(model)
+    return lively(model, spread)
 
 
 def inputs_of(split: DatasetSplit, groups: int = 8) -> tuple[Tensors, Tensors, tf.Tensor]:

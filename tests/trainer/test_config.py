@@ -8,7 +8,8 @@ import pytest
 from features.errors import InputError
 from features.task import parse
 from tests.trainer.shop import write_shop, write_task
-from trainer.config import Recipe, load_config
+from trainer.config import load_config
+from trainer.recipes import Recipe
 
 DEMO = Path(__file__).parents[2] / "configs" / "product_search.yaml"
 

@@ -88,7 +88,7 @@ def test_the_signatures_are_the_contract_with_serving(loaded: Any) -> None:
 
 def test_both_signatures_score_as_the_student_does(fitted: Fitted, trained: Run, loaded: Any) -> None:
     recipe = fitted.config.recipes["student"]
-    student = trained.load_ranker(student_directory(trained, recipe), ())
+    student = trained.load_ranker(student_directory(trained, recipe))
     from trainer.data import with_label
 
     expected = score(student, with_label(trained.test.groups, "purchase"))

@@ -28,7 +28,7 @@ from trainer.report import bar_chart, write_report
 from trainer.run import Run
 from trainer.students import student_directory
 from trainer.summary import gain_line, table_lines
-from trainer.teachers import cached_logits, directory_of
+from trainer.teachers import cached_logits, load_teacher
 from trainer.training import score
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +114,7 @@ def test_tensorboard_finds_every_models_learning_curves(fitted: Fitted) -> None:
 def test_each_groups_ndcg_is_kept_for_later_comparisons(fitted: Fitted) -> None:
     kept = np.load(fitted.workdir / "metrics_per_group.npz", allow_pickle=False)
     run = Run(fitted.config, str(fitted.workdir))
-    test = score(run.new_ranker((), 1), with_label(run.test.groups, "purchase"))
+    test = score(run.new_ranker(seed=1), with_label(run.test.groups, "purchase"))
     random = expected_random_ndcg(test.labels, test.mask, 8)
     np.testing.assert_allclose(kept["ndcg@8/random_order"], random[~np.isnan(random)], atol=1e-6)
     for name, model in fitted.metrics["models"].items():
@@ -153,8 +153,8 @@ def test_the_chart_bears_a_figure_that_rounding_puts_outside_its_interval(fitted
 
 @pytest.mark.parametrize("name", ["position", "click"])
 def test_a_teachers_scores_are_cached_for_every_training_group_in_order(fitted: Fitted, name: str) -> None:
-    run, spec = Run(fitted.config, str(fitted.workdir)), fitted.config.spec
-    teacher = run.load_ranker(directory_of(run, fitted.config.teachers[name]), (spec[name],))
+    run = Run(fitted.config, str(fitted.workdir))
+    teacher = load_teacher(run, fitted.config.teachers[name])
     expected = score(teacher, with_label(run.train.groups, "purchase"))
     cached = list(cached_logits([f"{fitted.workdir}/teacher_scores/{name}"]).as_numpy_iterator())
     assert len(cached) == SPLITS["train"]  # groups without a purchase too

@@ -182,7 +182,7 @@ def test_a_teacher_cannot_be_exported(run: Any, tmp_path: Path) -> None:
     """A teacher's ranker asks for its privileged features, so tracing the export's signatures fails."""
     from trainer.export import Exported
 
-    teacher = run.new_ranker((run.config.spec["click"],), seed=1)
+    teacher = run.new_ranker(run.config.teachers["click"])
     with pytest.raises(KeyError, match="click"):
         Exported(run.preprocessor, teacher).signatures()
 

@@ -151,7 +151,7 @@ def test_any_mix_of_features_can_be_ranked_and_exported(tmp_path: Path, regular:
     behind = ("item_id", "position", "click", "purchase")
     task = write_shop(tmp_path, {name: FEATURES[name] for name in FEATURES if name in (*regular, *behind)})
     run = Run(load_config(str(task)), str(tmp_path / "run"))
-    model = run.new_ranker((), seed=1)
+    model = run.new_ranker(seed=1)
     from trainer.data import with_label
 
     scored = score(model, with_label(run.test.groups.take(4), "purchase"))

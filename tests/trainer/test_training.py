@@ -16,9 +16,10 @@ from tests.trainer.rankers import new_ranker
 from trainer.config import TrainingConfig
 from trainer.data import positive_only, training_batches, with_label
 from trainer.distillation import Objective
+from trainer.losses import rank_bce
 from trainer.metrics import ndcg
 from trainer.run import Run
-from trainer.training import GroupScores, History, Training, mean_bce, score, strategy_of
+from trainer.training import GroupScores, Halving, History, Training, mean_loss, score, strategy_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +31,7 @@ def train(run: Run, batches: Any = None, **changes: Any) -> tuple[Any, History]:
     if batches is None:
         batches = training_batches(positive_only(with_label(run.train.groups, "click")), 8, seed=1)
     validation = positive_only(with_label(run.valid.groups, "click")).cache()
-    history = Training(model, config, Objective(), run.strategy).train(batches, validation, lambda _: None)
+    history = Training(model, config, Objective(rank_bce), run.strategy).train(batches, validation, lambda _: None)
     return model, history
 
 
@@ -55,7 +56,7 @@ def test_the_kept_weights_are_those_of_the_best_validation(run: Run, learned: tu
     kept = history.steps.index(history.best_step)
     assert history.validation_ndcg[kept] == max(history.validation_ndcg)
     assert float(np.mean(ndcg(scored.labels, scored.scores, scored.mask, 8))) == history.validation_ndcg[kept]
-    assert mean_bce(scored) == pytest.approx(history.validation_loss[kept], rel=1e-6)
+    assert mean_loss(rank_bce, scored) == pytest.approx(history.validation_loss[kept], rel=1e-6)
 
 
 def test_the_history_counts_real_items(run: Run, learned: tuple[Any, History]) -> None:
@@ -75,7 +76,7 @@ def test_training_stops_after_its_patience_and_returns_to_the_best(run: Run) -> 
     best = history.steps.index(history.best_step)
     assert history.validation_loss[best] == min(history.validation_loss)
     assert len(history.steps) == best + 1 + 2 < 20
-    assert mean_bce(validation_scores(run, model)) == pytest.approx(history.validation_loss[best], rel=1e-6)
+    assert mean_loss(rank_bce, validation_scores(run, model)) == pytest.approx(history.validation_loss[best], rel=1e-6)
 
 
 def test_a_diverging_training_says_so(run: Run) -> None:
@@ -87,9 +88,9 @@ def test_a_diverging_training_says_so(run: Run) -> None:
         train(run, batches, steps=20, evaluate_every=10)
 
 
-def test_mean_bce_is_over_real_items() -> None:
+def test_mean_loss_is_over_real_items() -> None:
     scored = GroupScores(np.array([[1.0, 0.0]]), np.array([[0.0, 99.0]]), np.array([[True, False]]))
-    assert mean_bce(scored) == pytest.approx(np.log(2.0))
+    assert mean_loss(rank_bce, scored) == pytest.approx(np.log(2.0))
 
 
 def test_scores_are_in_file_order_and_padded_to_the_widest_group(run: Run) -> None:
@@ -110,6 +111,12 @@ def test_without_a_gpu_every_choice_is_the_cpu() -> None:
         assert "CPU:0" in strategy_of(devices).extended.worker_devices[0]
 
 
+def test_the_rate_warms_up_and_then_halves() -> None:
+    rate = Halving(TrainingConfig(learning_rate=0.8, warmup_steps=4, halve_every=10))
+    steps = [0, 2, 4, 9, 10, 19, 20, 35]
+    assert [float(rate(tf.constant(step))) for step in steps] == pytest.approx([0.0, 0.4, 0.8, 0.8, 0.4, 0.4, 0.2, 0.1])
+
+
 ONE_STEP = """
 import json, sys
 import numpy as np
@@ -118,9 +125,12 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 from features.spec import spec_from_json
 from trainer.config import StudentConfig, TrainingConfig
-from trainer.distillation import Objective
+from trainer.distillation import objective_of
 from trainer.ranker import Ranker
+from trainer.recipes import Recipe
 from trainer.training import Training
+
+OBJECTIVE = objective_of(Recipe(name="student", teachers=("one", "two"), alpha=0.4), "rank_bce")
 
 spec = spec_from_json({
     "picture": {"type": "float", "level": "item", "length": 3},
@@ -136,6 +146,7 @@ batch = {
     "label": tf.constant(generator.integers(0, 2, (groups, items)), tf.float32),
     # the halves have unequal numbers of items: a replica that divided by its own would be seen
     "mask": tf.sequence_mask([5, 5, 5, 5, 1, 2, 1, 2], items),
+    "weight": tf.constant(generator.uniform(0.5, 2.0, groups), tf.float32),
     "teacher_logits": tf.constant(generator.normal(size=(groups, items, 2)), tf.float32)}
 
 def two_steps(strategy):
@@ -144,7 +155,8 @@ def two_steps(strategy):
     with strategy.scope():
         model = Ranker(spec, config, 0, {"brand": 2})
         model(batch["regular"], {}, batch["mask"])
-    training = Training(model, TrainingConfig(steps=10, warmup_steps=0, clip_norm=0.05), Objective(0.4), strategy)
+    config = TrainingConfig(steps=10, warmup_steps=0, clip_norm=0.05, l2=0.1)
+    training = Training(model, config, OBJECTIVE, strategy)
     batches = tf.data.Dataset.from_tensors(batch).unbatch().batch(8).repeat()
     iterator = iter(strategy.experimental_distribute_dataset(batches))
     loss, counted = tf.function(training._several_steps)(iterator, tf.constant(2))

@@ -1,0 +1,199 @@
+"""What an experiment leaves: results.json, <name>.md with a table beside the paper's numbers, and <name>.png.
+
+Small parts that every experiment composes: comparisons with paired intervals, Markdown tables, claims, lines with
+bands. A comparison's values are raw results that belong together pairwise: per query group, or per chunk of draws.
+"""
+
+import io
+import json
+import platform
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.cells import write_whole
+from trainer.metrics import Floats, Interval, PairedBootstrap
+
+PANEL_INCHES = (5.5, 4.2)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of an experiment's report.
+
+    name: of the .md and the .png. module: whose `python -m` made it. packages: whose versions decide the digits.
+    settings: as resolved. results: raw, JSON values. body: the Markdown below the title and how it was made.
+    figure, caption: the picture, and what it shows in words.
+    """
+
+    name: str
+    title: str
+    module: str
+    packages: tuple[str, ...]
+    settings: dict[str, Any]
+    results: dict[str, Any]
+    body: Sequence[str]
+    figure: Figure
+    caption: str
+
+
+def write_report(report: Report, out: Path) -> None:
+    """Writes the three files. Errors: InputError when `out` cannot be written."""
+    command, versions = command_line(report.module, sys.argv[1:]), environment(report.packages)
+    made_by = {"command": command, "environment": versions, "settings": report.settings}
+    write_whole(out / "results.json", _json_by_line({**made_by, **report.results}).encode())
+    write_whole(out / f"{report.name}.png", png(report.figure))
+    made_with = ", ".join(f"{name} {number}" for name, number in versions.items())
+    page = [
+        f"# {report.title}",
+        f"Made by `{command}` with {made_with}; settings and raw results: [results.json](results.json).",
+        f"![{report.caption}]({report.name}.png)",
+        *report.body,
+    ]
+    write_whole(out / f"{report.name}.md", ("\n\n".join(page) + "\n").encode())
+
+
+def command_line(module: str, arguments: Sequence[str]) -> str:
+    """The command as a person would type it."""
+    return shlex.join(["python", "-m", module, *arguments])
+
+
+def environment(packages: Iterable[str]) -> dict[str, str]:
+    """Versions of Python and of installed packages; nothing of the machine."""
+    return {"python": platform.python_version()} | {package: version(package) for package in packages}
+
+
+def _json_by_line(content: dict[str, Any]) -> str:
+    """JSON with a line for each key of the two outer levels: readable, and small."""
+
+    def lines(value: Any, depth: int) -> str:
+        if depth == 0 or not isinstance(value, dict):
+            return json.dumps(value, allow_nan=False)
+        inner = ",\n".join(f"{' ' * (3 - depth)}{json.dumps(key)}: {lines(v, depth - 1)}" for key, v in value.items())
+        return f"{{\n{inner}\n{' ' * (2 - depth)}}}"
+
+    return lines(content, depth=2) + "\n"
+
+
+# --- statistics
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A simulated mean and its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def of(cls, values: Floats) -> "Estimate":
+        """values: [draws], or the means of equally large chunks of draws."""
+        return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+
+    @property
+    def interval(self) -> Interval:
+        """Three standard errors either way."""
+        return Interval(self.value, self.value - 3.0 * self.error, self.value + 3.0 * self.error)
+
+    def distance(self, expected: float) -> float:
+        """In standard errors."""
+        return abs(self.value - expected) / self.error
+
+    def clearly_above(self, other: "Estimate") -> bool:
+        """By more than three standard errors of the difference of two independent estimates."""
+        return bool(self.value - other.value > 3.0 * np.hypot(self.error, other.error))
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ± {self.error:.2f}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method's mean, and its relative gain over the baseline: 0.02 for 2% more. The baseline itself has none."""
+
+    mean: Interval
+    gain: Interval | None
+
+    def __str__(self) -> str:
+        """`0.566 [0.560, 0.571] (+9.5% [+8.1%, +11.0%])`."""
+        mean = f"{self.mean.value:.3f} [{self.mean.low:.3f}, {self.mean.high:.3f}]"
+        return mean if self.gain is None else f"{mean} ({percent(self.gain)})"
+
+
+def compared(values: Mapping[str, Floats], baseline: str, bootstrap: PairedBootstrap) -> dict[str, Comparison]:
+    """Each method against the baseline. values: by method, [groups], the same groups for each."""
+    return {
+        name: Comparison(
+            bootstrap.mean(of_method),
+            None if name == baseline else bootstrap.relative_gain(of_method, values[baseline]),
+        )
+        for name, of_method in values.items()
+    }
+
+
+def percent(interval: Interval) -> str:
+    """`+9.5% [+8.1%, +11.0%]`."""
+    return f"{interval.value:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]"
+
+
+# --- Markdown
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table that is aligned as text too."""
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([text[0], rule, *text[1:]])
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What should be seen, decided before the run; what was seen; and whether it held."""
+
+    statement: str
+    measured: str
+    held: bool
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    rows = ([claim.statement, claim.measured, "yes" if claim.held else "**no**"] for claim in claims)
+    return table(("claim", "measured", "held"), rows)
+
+
+# --- figures
+
+
+def panels(count: int) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels side by side."""
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(width * count, height), layout="constrained")
+    axes = [figure.add_subplot(1, count, index) for index in range(1, count + 1)]
+    for each in axes:
+        each.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def draw_line(axes: Axes, at: Sequence[float], values: Sequence[Interval], label: str, **style: Any) -> None:
+    """A line with a bar from low to high at each point. style: matplotlib's, such as color, marker, linestyle."""
+    middle = [v.value for v in values]
+    # a mean and its quantiles may differ in their last digit, either way
+    bars = [[max(v.value - v.low, 0.0) for v in values], [max(v.high - v.value, 0.0) for v in values]]
+    axes.errorbar(at, middle, yerr=bars, label=label, capsize=2, **style)
+
+
+def png(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()
