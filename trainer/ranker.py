@@ -43,7 +43,7 @@ class Ranker(tf.keras.Model):
         if self.reads_text:
             self.idf = self.add_weight("idf", [vocabulary_size], initializer="ones", trainable=False)
         self.others = tuple(f for f in (*(spec.regular if sees_regular else ()), *sees) if not f.is_text)
-        self.noise = tf.keras.layers.GaussianNoise(noise)
+        self.noise = tf.keras.layers.GaussianNoise(noise) if noise else None
         self.embeddings = {
             f.name: tf.keras.layers.Embedding(
                 category_sizes[f.name] + 1, config.category_width, name=f"{CATEGORY}{f.name}"
@@ -69,7 +69,7 @@ class Ranker(tf.keras.Model):
             values = (privileged if feature in self.sees else regular)[feature.name]
             if feature.type == "categorical":
                 values = self.embeddings[feature.name](values)
-            else:
+            elif self.noise is not None:
                 values = self.noise(values, training=training)
             if feature.level == "context":
                 values = tf.repeat(values[:, tf.newaxis], items, axis=1)
