@@ -36,15 +36,15 @@ class FeatureTally:
         self.longest = 0
         self.values: Counter[str] = Counter()
 
-    def add(self, column: Sequence[Value]) -> None:
-        """A column of this feature's values."""
+    def add(self, column: Sequence[Value] | Floats) -> None:
+        """A column of this feature's values; of numbers it may be an array [n] or [n, length]."""
         self.count += len(column)
-        if not column:
+        if not len(column):
             return
         if self.feature.is_numeric:
             self._add_numbers(np.asarray(column, dtype=np.float64).reshape(len(column), -1))
         elif self.feature.is_text:
-            self.longest = max(self.longest, max(map(len, column)))  # type: ignore[arg-type]
+            self.longest = max(self.longest, max(map(len, column)))
         else:
             self.values.update(column)  # type: ignore[arg-type]
             self._forget_rare_values()

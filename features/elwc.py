@@ -1,5 +1,6 @@
 """Query group <-> ExampleListWithContext bytes, in two views; the serving view has no privileged feature."""
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -44,10 +45,21 @@ def _fill(example: Any, values: dict[str, Value], features: tuple[Feature, ...])
         value = values[feature.name]
         if isinstance(value, str):
             written[feature.name].bytes_list.value.append(value.encode())
+        elif isinstance(value, tuple):
+            written[feature.name].float_list.MergeFromString(_float_list(value))
         elif feature.type == "float":
-            written[feature.name].float_list.value.extend(value if isinstance(value, tuple) else (value,))
+            written[feature.name].float_list.value.append(value)
         else:
-            written[feature.name].int64_list.value.append(int(value))  # type: ignore[arg-type]
+            written[feature.name].int64_list.value.append(int(value))
+
+
+def _float_list(vector: tuple[float, ...]) -> bytes:
+    """A serialised FloatList: protobuf copies its numbers whole, where it would look at each that it is handed."""
+    numbers = struct.pack(f"<{len(vector)}f", *vector)
+    head, size = b"\x0a", len(numbers)  # field 1, a length and so many bytes; the length as a varint
+    while size > 127:
+        head, size = head + bytes([size & 127 | 128]), size >> 7
+    return head + bytes([size]) + numbers
 
 
 def decode_group(serialised: bytes, spec: FeatureSpec) -> QueryGroup:

@@ -11,7 +11,7 @@ from features.errors import InputError
 
 SECTIONS = (
     "extends", "name", "seed", "features", "teachers",                     # the contract
-    "simulator", "dataset", "vocabulary",                                  # beam_jobs
+    "simulator", "dataset", "vocabulary", "letor",                         # beam_jobs
     "data", "student", "training", "teacher_architecture", "teacher_training",  # trainer
     "recipes", "evaluation", "export",
 )  # fmt: skip

@@ -47,7 +47,8 @@ def evaluate(run: Run) -> dict[str, Any]:
         print(f"  up to date: {run.workdir}/{METRICS}", flush=True)
         return former
     groups = read_test_groups(run)
-    scores = {"bm25": ("reference", _bm25_scores(run, groups))} if any(groups.queries) else {}
+    with_text = {f.level for f in run.config.spec.regular if f.is_text}
+    scores = {"bm25": ("reference", _bm25_scores(run, groups))} if with_text == {"context", "item"} else {}
     relevance = _relevance(run, groups)
     if relevance is not None:
         scores["oracle"] = ("reference", relevance)
@@ -87,7 +88,7 @@ def read_test_groups(run: Run) -> TestGroups:
     """The positive groups of the test split with their texts, in file order, as `score` returns their scores."""
     spec = run.config.spec
     sides = {level: [f.name for f in spec.at(level, spec.regular) if f.is_text] for level in ("context", "item")}
-    if "query" in sides["context"]:  # what BM25 and true relevance go by, whatever other texts a context has
+    if "query" in spec:  # what BM25 and true relevance go by, an identifier too, whatever other texts a context has
         sides["context"] = ["query"]
     identifiers = [f.name for f in spec.at("item") if f.role == "id"][:1]
     label = spec.label.name
