@@ -17,6 +17,9 @@ SHUFFLED_TOGETHER = 20_000  # groups in the shuffle buffer
 TOKEN_BUCKET = 4  # token sides are padded to multiples of this
 ITEM_BUCKET = 8  # and groups to multiples of this many items
 
+# Marks what tf.data maps: AutoGraph, which there is nothing to convert for, takes seconds to find that out.
+as_it_is = tf.autograph.experimental.do_not_convert
+
 
 def parse_elwc(serialised: tf.Tensor, features: tuple[Feature, ...]) -> tuple[Tensors, tf.Tensor]:
     """Serialised ELWC, string [groups] -> raw values by feature name, and item_count int32 [groups].
@@ -79,8 +82,9 @@ class DatasetSplit:
     def raw(self, names: tuple[str, ...]) -> tf.data.Dataset:
         """The raw values of some features in batches, in file order: identifiers and texts for evaluation."""
         features = tuple(self.spec[name] for name in names)
-        return self.records().batch(PARSED_TOGETHER).map(lambda records: parse_elwc(records, features))
+        return self.records().batch(PARSED_TOGETHER).map(as_it_is(lambda records: parse_elwc(records, features)))
 
+    @as_it_is
     def _prepared(self, records: tf.Tensor) -> dict[str, Any]:
         raw, item_count = parse_elwc(records, tuple(f for f in self.spec if f.role != "id" or f.level == "context"))
         label = tf.cast(raw[self.spec.label.name], tf.float32)
@@ -99,6 +103,7 @@ class DatasetSplit:
             "mask": item_mask(item_count, tf.shape(label)[1]),
         }
 
+    @as_it_is
     def _bucketed(self, group: dict[str, Any]) -> dict[str, Any]:
         """Cuts a group's padding, then pads to the next bucket, so that groups of one bucket can be stacked."""
         items = _rounded_up(tf.math.count_nonzero(group["mask"], dtype=tf.int32), ITEM_BUCKET)
@@ -167,6 +172,7 @@ def with_label(groups: Groups, name: str, weight: str | None = None) -> Groups:
     weight: the context's number that becomes the group's `weight`; None: 1.
     """
 
+    @as_it_is
     def labelled(group: dict[str, Any]) -> dict[str, Any]:
         kept = {part: group[part] for part in ("regular", "privileged", "query", "mask", "bucket")}
         return {**kept, "label": group["labels"][name], "weight": group["weights"][weight] if weight else 1.0}
@@ -176,12 +182,13 @@ def with_label(groups: Groups, name: str, weight: str | None = None) -> Groups:
 
 def positive_only(groups: Groups) -> Groups:
     """Of labelled groups, those in which some item has a positive label."""
-    return groups.filter(lambda group: tf.reduce_any(group["label"] > 0.0))
+    return groups.filter(as_it_is(lambda group: tf.reduce_any(group["label"] > 0.0)))
 
 
 def with_teachers(groups: Groups, logits: Groups) -> Groups:
     """Groups with `teacher_logits` float32 [items, teachers]; `logits` are in the same order, unpadded."""
 
+    @as_it_is
     def joined(group: dict[str, Any], teacher_logits: tf.Tensor) -> dict[str, Any]:
         sized = _resized(teacher_logits, tf.shape(group["mask"])[0], axis=0)
         return {**group, "teacher_logits": tf.ensure_shape(sized, [None, logits.element_spec.shape[-1]])}
@@ -194,7 +201,9 @@ def training_batches(groups: Groups, batch_groups: int, seed: int) -> tf.data.Da
 
     endless = groups.shuffle(SHUFFLED_TOGETHER, seed=seed, reshuffle_each_iteration=True).repeat()
     batches = endless.group_by_window(
-        lambda group: group["bucket"], lambda _, same: same.batch(batch_groups, drop_remainder=True), batch_groups
+        as_it_is(lambda group: group["bucket"]),
+        as_it_is(lambda _, same: same.batch(batch_groups, drop_remainder=True)),
+        batch_groups,
     )
     return batches.prefetch(4)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from features.errors import InputError
 from features.manifest import DatasetManifest, SplitStatistics, VocabularyManifest, stage_key
 from trainer.config import TrainerConfig, TrainingConfig
-from trainer.data import DatasetSplit, Groups, positive_only, scoring_batches, with_label
+from trainer.data import DatasetSplit, Groups, as_it_is, positive_only, scoring_batches, with_label
 from trainer.preprocessing import Preprocessor
 from trainer.ranker import ARCHITECTURE, Ranker
 from trainer.recipes import TeacherConfig
@@ -131,7 +131,7 @@ class Run:
         """The weight of each piece, from the training split's items: log(1 + items / (1 + items that hold it))."""
         held, items = np.zeros(self.pieces), 0
         for batch in scoring_batches(
-            self.train.groups.map(lambda g: {"tokens": g["regular"]["item_tokens"], "mask": g["mask"]})
+            self.train.groups.map(as_it_is(lambda g: {"tokens": g["regular"]["item_tokens"], "mask": g["mask"]}))
         ):
             tokens = np.sort(batch["tokens"].numpy()[batch["mask"].numpy()], axis=1)
             first = np.diff(tokens, axis=1, prepend=-1) != 0

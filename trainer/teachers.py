@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.data import Groups, positive_only, training_batches, with_label
+from trainer.data import Groups, as_it_is, positive_only, training_batches, with_label
 from trainer.distillation import Objective
 from trainer.losses import LOSSES
 from trainer.progress import Progress
@@ -31,7 +31,7 @@ def train_teacher(run: Run, teacher: TeacherConfig) -> None:
     groups = positive_only(with_label(run.train.groups, run.config.spec.label.name, run.config.training.group_weight))
     _train(run, teacher, groups, directory_of(run, teacher), teacher.name)
     for fold in _folds(teacher):
-        others = groups.filter(lambda group, fold=fold: group["query"] % teacher.folds != fold)
+        others = groups.filter(as_it_is(lambda group, fold=fold: group["query"] % teacher.folds != fold))
         _train(run, teacher, others, fold_directory(run, teacher, fold), f"{teacher.name} without fold {fold}")
 
 
@@ -103,7 +103,7 @@ def _cross_fitted(run: Run, teacher: TeacherConfig) -> Iterator[NDArray[np.float
     by_fold = {}
     for fold in _folds(teacher):
         model = run.load_ranker(fold_directory(run, teacher, fold), teacher)
-        own = run.train.groups.filter(lambda group, fold=fold: group["query"] % teacher.folds == fold)
+        own = run.train.groups.filter(as_it_is(lambda group, fold=fold: group["query"] % teacher.folds == fold))
         by_fold[fold] = _logits(model, own)
     for query in run.train.groups.map(lambda group: group["query"]).as_numpy_iterator():
         yield next(by_fold[int(query) % teacher.folds])
@@ -113,6 +113,7 @@ def cached_logits(directories: list[str]) -> Groups:
     """float32 [items, teachers] for each training group, in the dataset's order."""
     files = [tf.data.TFRecordDataset(f"{directory}/{SCORES}", "GZIP") for directory in directories]
 
+    @as_it_is
     def stacked(*records: tf.Tensor) -> tf.Tensor:
         return tf.stack([tf.io.decode_raw(record, tf.float32, little_endian=True) for record in records], axis=-1)
 
