@@ -47,7 +47,7 @@ check: setup  ## lint, format, types, import arrows, generated protos
 	|| { echo "error: protos/ differs from what protoc generates: run make protos" >&2; exit 1; }
 
 test: setup  ## the tests, at most 10 minutes on 2 cores
-	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup  ## the tests that train for real
 	$(PY) -m pytest -m slow
