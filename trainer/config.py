@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from features.errors import InputError
 from features.spec import FeatureSpec, load_spec
 from features.task import Section, load_task, parse, parse_section
-from trainer.recipes import OF_PROBABILITIES, LossName, Recipe, TeacherConfig
+from trainer.recipes import OF_PROBABILITIES, LossName, Recipe, TeacherConfig, weighable
 
 
 class DataConfig(Section):
@@ -111,6 +111,12 @@ class TrainerConfig:
     export: ExportConfig
     resolved: dict[str, Any]
 
+    @property
+    def trainings(self) -> dict[str, TrainingConfig]:
+        """How models are trained, by the place in the task file that says so."""
+        of_recipes = {f"recipes: {name!r}": training for name, training in self.recipe_training.items()}
+        return {"teacher_training": self.teacher_training, **of_recipes}
+
 
 def load_config(path: str) -> TrainerConfig:
     """Reads and checks a task file. Errors: InputError naming the value, the expectation and the remedy."""
@@ -145,6 +151,8 @@ def load_config(path: str) -> TrainerConfig:
     )
     _check_teachers(config)
     _check_recipes(config)
+    for where, model_training in config.trainings.items():
+        _check_weight(config.spec, where, model_training.group_weight)
     return config
 
 
@@ -218,18 +226,11 @@ def _check_recipes(config: TrainerConfig) -> None:
             )
         earlier.append(recipe.name)
         _check_targets(recipe, recipe.teacher_loss or config.recipe_training[recipe.name].loss)
-        weight = config.recipe_training[recipe.name].group_weight
-        weights = [f.name for f in config.spec.at("context") if f.is_numeric and f.length == 1]
-        if weight is not None and weight not in weights:
-            raise InputError(
-                f"recipes: {recipe.name!r} is trained with group_weight {weight!r}, expected a number of the context: "
-                f"{', '.join(weights) or 'this spec has none'}"
-            )
-    if config.recipes.get(config.export.recipe, config.recipes[earlier[0]]).averages:
-        raise InputError(f"export.recipe is {config.export.recipe!r}, an average of several: name a single model")
     for where, name in (("evaluation.baseline", config.evaluation.baseline), ("export.recipe", config.export.recipe)):
         if name not in config.recipes:
             raise InputError(f"{where} is {name!r}, expected one of the recipes: {', '.join(config.recipes)}")
+    if config.recipes[config.export.recipe].averages:
+        raise InputError(f"export.recipe is {config.export.recipe!r}, an average of several: name a single model")
 
 
 def _check_targets(recipe: Recipe, teacher_loss: LossName) -> None:
@@ -238,4 +239,13 @@ def _check_targets(recipe: Recipe, teacher_loss: LossName) -> None:
         raise InputError(
             f"recipes: {recipe.name!r} gives {teacher_loss} labels by the transform {transform!r}, which may lie "
             "outside 0 to 1: expected `probability` or `softmax`, or another teacher_loss, such as softmax or mse"
+        )
+
+
+def _check_weight(spec: FeatureSpec, where: str, weight: str | None) -> None:
+    weights = [feature.name for feature in weighable(spec)]
+    if weight is not None and weight not in weights:
+        raise InputError(
+            f"{where} has group_weight {weight!r}, expected a number of the context: "
+            f"{', '.join(weights) or 'this spec has none'}"
         )

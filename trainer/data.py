@@ -9,6 +9,7 @@ import tensorflow_ranking as tfr
 from features.errors import InputError
 from features.spec import Feature, FeatureSpec
 from trainer.preprocessing import DTYPES, Preprocessor, Tensors
+from trainer.recipes import weighable
 
 Groups: TypeAlias = tf.data.Dataset  # of dicts: regular, privileged, label, weight, mask; one query group an element
 
@@ -119,11 +120,6 @@ class DatasetSplit:
         parts = {part: sized(group[part]) for part in ("privileged", "labels")}
         mask = _resized(group["mask"], items, axis=0)
         return {**group, "regular": regular, **parts, "mask": mask, "bucket": _bucket(regular, mask)}
-
-
-def weighable(spec: FeatureSpec) -> tuple[Feature, ...]:
-    """The features that can weigh a group's losses: single numbers of the context."""
-    return tuple(f for f in spec.at("context") if f.is_numeric and f.length == 1)
 
 
 def _query_hash(spec: FeatureSpec, raw: Tensors) -> tf.Tensor:

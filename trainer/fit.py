@@ -62,9 +62,7 @@ def _refuse_grades_as_probabilities(run: Run) -> None:
     """Errors: InputError when a label goes beyond 1 and a loss takes labels for probabilities."""
     label = run.config.spec.label.name
     largest = run.statistics("train").features[label].maximum
-    trained = {"training": run.config.training, "teacher_training": run.config.teacher_training}
-    trained |= {f"recipes: {name!r}": training for name, training in run.config.recipe_training.items()}
-    for where, training in trained.items():
+    for where, training in run.config.trainings.items():
         if training.loss in OF_PROBABILITIES and isinstance(largest, float) and largest > 1.0:
             raise InputError(
                 f"{where}: {training.loss} takes labels for probabilities, but {label!r} goes up to {largest:g}: "
@@ -77,7 +75,7 @@ def _describe(run: Run) -> None:
         share = split.groups_with_label / max(split.groups, 1)
         positive = f"{split.groups_with_label:,} with a {run.config.spec.label.name}"
         print(f"  {name}: {split.groups:,} groups, {positive} ({share:.1%})")
-    if any(t.select_on == "test" for t in (run.config.teacher_training, *run.config.recipe_training.values())):
+    if any(training.select_on == "test" for training in run.config.trainings.values()):
         print("  checkpoints are chosen on the TEST split (select_on): the figures flatter those models")
 
 

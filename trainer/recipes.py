@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
+from features.spec import Feature, FeatureSpec
 from features.task import Section
 
 LossName = Literal[
@@ -14,6 +15,11 @@ MOST_WAYS = 100_000  # of filling the places of one group, which the exact coupl
 LARGEST_THRESHOLD = 1e4  # a finite one; further down float32 would round the noise of the draws away
 OF_PROBABILITIES: tuple[LossName, ...] = ("rank_bce", "rank_net")  # which have no minimum for labels above 1
 NAME = r"^[a-z][a-z0-9_]{0,62}$"
+
+
+def weighable(spec: FeatureSpec) -> tuple[Feature, ...]:
+    """The features that can weigh a group's losses: single numbers of the context."""
+    return tuple(f for f in spec.at("context") if f.is_numeric and f.length == 1)
 
 
 class TeacherConfig(Section):

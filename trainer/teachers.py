@@ -28,7 +28,8 @@ def key_of(run: Run, teacher: TeacherConfig) -> str:
 
 def train_teacher(run: Run, teacher: TeacherConfig) -> None:
     """Trains one teacher on the training split's positive groups, unless it is up to date; then its folds' own."""
-    groups = positive_only(with_label(run.train.groups, run.config.spec.label.name, run.config.training.group_weight))
+    label, weight = run.config.spec.label.name, run.config.teacher_training.group_weight
+    groups = positive_only(with_label(run.train.groups, label, weight))
     _train(run, teacher, groups, directory_of(run, teacher), teacher.name)
     for fold in _folds(teacher):
         others = groups.filter(as_it_is(lambda group, fold=fold: group["query"] % teacher.folds != fold))
@@ -105,7 +106,7 @@ def _cross_fitted(run: Run, teacher: TeacherConfig) -> Iterator[NDArray[np.float
         model = run.load_ranker(fold_directory(run, teacher, fold), teacher)
         own = run.train.groups.filter(as_it_is(lambda group, fold=fold: group["query"] % teacher.folds == fold))
         by_fold[fold] = _logits(model, own)
-    for query in run.train.groups.map(lambda group: group["query"]).as_numpy_iterator():
+    for query in run.train.groups.map(as_it_is(lambda group: group["query"])).as_numpy_iterator():
         yield next(by_fold[int(query) % teacher.folds])
 
 
