@@ -1,7 +1,6 @@
 """What an experiment leaves: results.json, <name>.md with a table beside the paper's numbers, and <name>.png.
 
-Small parts that every experiment composes: comparisons with paired intervals, Markdown tables, claims, lines with
-bands. A comparison's values are raw results that belong together pairwise: per query group, or per chunk of draws.
+Small parts that every experiment composes: estimates, Markdown tables, claims, lines with bars.
 """
 
 import io
@@ -9,7 +8,7 @@ import json
 import platform
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.cells import write_whole
-from trainer.metrics import Floats, Interval, PairedBootstrap
+from trainer.metrics import Floats, Interval
 
 PANEL_INCHES = (5.5, 4.2)
 
@@ -113,30 +112,6 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.value:.2f} ± {self.error:.2f}"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A method's mean, and its relative gain over the baseline: 0.02 for 2% more. The baseline itself has none."""
-
-    mean: Interval
-    gain: Interval | None
-
-    def __str__(self) -> str:
-        """`0.566 [0.560, 0.571] (+9.5% [+8.1%, +11.0%])`."""
-        mean = f"{self.mean.value:.3f} [{self.mean.low:.3f}, {self.mean.high:.3f}]"
-        return mean if self.gain is None else f"{mean} ({percent(self.gain)})"
-
-
-def compared(values: Mapping[str, Floats], baseline: str, bootstrap: PairedBootstrap) -> dict[str, Comparison]:
-    """Each method against the baseline. values: by method, [groups], the same groups for each."""
-    return {
-        name: Comparison(
-            bootstrap.mean(of_method),
-            None if name == baseline else bootstrap.relative_gain(of_method, values[baseline]),
-        )
-        for name, of_method in values.items()
-    }
 
 
 def percent(interval: Interval) -> str:

@@ -13,12 +13,10 @@ from matplotlib import image
 
 from experiments.report import (
     Claim,
-    Comparison,
     Estimate,
     Report,
     claims_table,
     command_line,
-    compared,
     draw_line,
     environment,
     panels,
@@ -28,7 +26,7 @@ from experiments.report import (
     write_report,
 )
 from features.errors import InputError
-from trainer.metrics import Interval, PairedBootstrap
+from trainer.metrics import Interval
 
 # --- statistics
 
@@ -50,27 +48,8 @@ def test_clearly_above_takes_the_errors_of_both() -> None:
     assert not Estimate(10.0, 3.0).clearly_above(Estimate(25.1, 4.0))
 
 
-def test_methods_are_compared_pair_by_pair_with_the_baseline() -> None:
-    # of every group PFD has 1.1 times the baseline: however groups are drawn, the gain is 10%
-    baseline = np.array([0.2, 0.9, 0.4, 0.5])
-    values = {"no distillation": baseline, "PFD": 1.1 * baseline, "GenD": baseline[::-1]}
-    comparisons = compared(values, "no distillation", PairedBootstrap(4, samples=500, confidence=0.95, seed=0))
-    assert list(comparisons) == list(values)
-    assert comparisons["no distillation"].gain is None
-    assert comparisons["no distillation"].mean.value == pytest.approx(0.5)
-    pfd = comparisons["PFD"].gain
-    assert pfd is not None
-    assert (pfd.value, pfd.low, pfd.high) == pytest.approx((0.1, 0.1, 0.1))
-    gend = comparisons["GenD"].gain
-    assert gend is not None
-    assert gend.low < 0.0 < gend.high
-    assert gend.value == pytest.approx(0.0)
-
-
-def test_a_comparison_reads_as_the_papers_tables_do() -> None:
-    mean, gain = Interval(0.566, 0.5604, 0.5712), Interval(0.0949, 0.0811, 0.1102)
-    assert str(Comparison(mean, gain)) == "0.566 [0.560, 0.571] (+9.5% [+8.1%, +11.0%])"
-    assert str(Comparison(mean, None)) == "0.566 [0.560, 0.571]"
+def test_a_relative_change_reads_with_its_interval_and_signs() -> None:
+    assert percent(Interval(0.0949, 0.0811, 0.1102)) == "+9.5% [+8.1%, +11.0%]"
     assert percent(Interval(-0.15, -0.2, 0.01)) == "-15.0% [-20.0%, +1.0%]"
 
 
