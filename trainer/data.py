@@ -1,5 +1,7 @@
 """TFRecord ELWC -> parsed tensors -> tokenised query groups -> batches bucketed by length."""
 
+import copy
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -123,9 +125,11 @@ class DatasetSplit:
 
 
 def _query_hash(spec: FeatureSpec, raw: Tensors) -> tf.Tensor:
-    """int64 [groups]: equal for groups of one query, by the context's texts, or its identifiers where it has none."""
+    """int64 [groups]: equal for groups of one query, by the context's texts; where it has none, by the identifier
+    `query`, or else by all identifiers."""
     context = [f for f in spec.at("context") if f.is_text]
-    told_by = [f for f in context if f.role == "regular"] or context
+    identifiers = [f for f in context if f.name == "query"] or context
+    told_by = [f for f in context if f.role == "regular"] or identifiers
     if not told_by:
         return tf.zeros([tf.shape(raw[spec.label.name])[0]], tf.int64)
     return tf.strings.to_hash_bucket_fast(tf.strings.join([raw[f.name] for f in told_by], "\n"), 2**31)
@@ -202,6 +206,26 @@ def training_batches(groups: Groups, batch_groups: int, seed: int) -> tf.data.Da
         batch_groups,
     )
     return batches.prefetch(4)
+
+
+class KeptBatches:
+    """A dataset's batches, read once and kept in memory: for what is scored again and again."""
+
+    def __init__(self, batches: tf.data.Dataset) -> None:
+        self.element_spec = batches.element_spec
+        self._batches = list(batches)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._batches)
+
+    def map(self, function: Callable[[dict[str, Any]], dict[str, Any]]) -> "KeptBatches":
+        """Each batch changed in its values, not in its structure."""
+        changed = copy.copy(self)
+        changed._batches = [function(batch) for batch in self._batches]
+        return changed
+
+
+Batches: TypeAlias = tf.data.Dataset | KeptBatches
 
 
 def scoring_batches(groups: Groups, batch_groups: int = 16) -> tf.data.Dataset:

@@ -10,7 +10,6 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from features.errors import InputError
-from trainer.data import positive_only, with_label
 from trainer.metrics import Floats, PairedBootstrap, expected_random_ndcg, ndcg
 from trainer.ranker import Ranker
 from trainer.references import Bm25, read_relevance
@@ -19,7 +18,7 @@ from trainer.stages import read_file, write_file
 from trainer.students import load_student, student_key
 from trainer.teachers import key_of as teacher_key
 from trainer.teachers import load_teacher
-from trainer.training import score
+from trainer.training import score_batches
 
 METRICS, PER_GROUP = "metrics.json", "metrics_per_group.npz"
 RELEVANCE_CUTOFF = 8
@@ -176,12 +175,10 @@ def _student_scores(run: Run) -> dict[str, Floats]:
 
 
 def _test_scores(run: Run, model: Ranker, impute: str | None = None) -> Floats:
-    groups = positive_only(with_label(run.test.groups, run.config.spec.label.name))
+    batches = run.testing
     if impute:
-        groups = groups.map(
-            lambda group: {**group, "privileged": run.preprocessor.imputed(group["privileged"], impute)}
-        )
-    return score(model, groups).scores
+        batches = batches.map(lambda b: {**b, "privileged": run.preprocessor.imputed(b["privileged"], impute)})
+    return score_batches(model, batches).scores
 
 
 def _per_group(

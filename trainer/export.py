@@ -19,7 +19,7 @@ from trainer.recipes import Recipe
 from trainer.run import Run
 from trainer.stages import read_manifest, replace_directory, write_file
 from trainer.students import load_student, student_key
-from trainer.training import score
+from trainer.training import score_batches
 
 EXTRA = "assets.extra"  # SavedModel's own place for files that TensorFlow does not read
 WARM_UP_REQUESTS = 3
@@ -195,7 +195,7 @@ def _manifest(
     run: Run, model: Ranker, key: str, directory: str, metrics: dict[str, Any], warm_up: tuple[dict[str, Any], ...]
 ) -> ModelManifest:
     spec, statistics = run.config.spec, run.statistics("train").features
-    scored = score(model, run.validation)
+    scored = score_batches(model, run.validation)
     counts, edges = np.histogram(1.0 / (1.0 + np.exp(-scored.scores[scored.mask])), bins=20, range=(0.0, 1.0))
     scales = run.preprocessor.scales
     vocabulary = "\n".join(run.inputs.vocabulary).encode()

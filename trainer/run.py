@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from features.errors import InputError
 from features.manifest import DatasetManifest, SplitStatistics, VocabularyManifest, stage_key
 from trainer.config import TrainerConfig, TrainingConfig
-from trainer.data import DatasetSplit, Groups, as_it_is, positive_only, scoring_batches, with_label
+from trainer.data import DatasetSplit, KeptBatches, as_it_is, positive_only, scoring_batches, with_label
 from trainer.preprocessing import Preprocessor
 from trainer.ranker import ARCHITECTURE, Ranker
 from trainer.recipes import TeacherConfig
@@ -110,15 +110,21 @@ class Run:
         return DatasetSplit(self.config.data.dataset, name, self.config.spec, self.preprocessor, cache)
 
     @cached_property
-    def validation(self) -> Groups:
+    def validation(self) -> KeptBatches:
         """The positive groups of the validation split."""
-        return positive_only(with_label(self.valid.groups, self.config.spec.label.name)).cache()
+        return self._positive(self.valid)
 
-    def choosing(self, training: TrainingConfig) -> Groups:
+    @cached_property
+    def testing(self) -> KeptBatches:
+        """The positive groups of the test split."""
+        return self._positive(self.test)
+
+    def choosing(self, training: TrainingConfig) -> KeptBatches:
         """The positive groups that choose a model's checkpoint."""
-        if training.select_on == "valid":
-            return self.validation
-        return positive_only(with_label(self.test.groups, self.config.spec.label.name)).cache()
+        return self.validation if training.select_on == "valid" else self.testing
+
+    def _positive(self, split: DatasetSplit) -> KeptBatches:
+        return KeptBatches(scoring_batches(positive_only(with_label(split.groups, self.config.spec.label.name))))
 
     @property
     def pieces(self) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.data import Groups, as_it_is, positive_only, training_batches, with_label
+from trainer.data import Groups, as_it_is, positive_only, scoring_batches, training_batches, with_label
 from trainer.distillation import Objective
 from trainer.losses import LOSSES
 from trainer.progress import Progress
@@ -94,7 +94,7 @@ def score_training_groups(run: Run, teacher: TeacherConfig) -> str:
 
 def _logits(model: Ranker, groups: Groups) -> Iterator[NDArray[np.float32]]:
     """A model's logits of each group's real items, in order."""
-    for batch, logits in inferred(model, groups):
+    for batch, logits in inferred(model, scoring_batches(groups)):
         for row, real in zip(logits, batch["mask"].numpy(), strict=True):
             yield row[real]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from features.errors import InputError
 from trainer.config import TrainingConfig
-from trainer.data import Groups, scoring_batches
+from trainer.data import Batches, Groups, scoring_batches
 from trainer.distillation import Objective, distillation_loss
 from trainer.losses import Loss
 from trainer.metrics import Floats, ndcg
@@ -57,9 +57,8 @@ def strategy_of(devices: str) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy()
 
 
-def inferred(model: Ranker, groups: Groups) -> Iterator[tuple[dict[str, Any], NDArray[np.float32]]]:
+def inferred(model: Ranker, batches: Batches) -> Iterator[tuple[dict[str, Any], NDArray[np.float32]]]:
     """Batches of groups, in order, with the model's logits [groups, items] for each."""
-    batches = scoring_batches(groups)
     shapes = batches.element_spec
     # traced once for every shape there is, not anew for each that comes along
     model.infer.get_concrete_function(shapes["regular"], shapes["privileged"], shapes["mask"])
@@ -69,9 +68,14 @@ def inferred(model: Ranker, groups: Groups) -> Iterator[tuple[dict[str, Any], ND
 
 def score(model: Ranker, groups: Groups) -> GroupScores:
     """Scores labelled groups, in order."""
-    batches = [(b["label"].numpy(), logits, b["mask"].numpy()) for b, logits in inferred(model, groups)]
-    widest = max(mask.shape[1] for _, _, mask in batches)
-    padded = [[np.pad(part, ((0, 0), (0, widest - part.shape[1]))) for part in batch] for batch in batches]
+    return score_batches(model, scoring_batches(groups))
+
+
+def score_batches(model: Ranker, batches: Batches) -> GroupScores:
+    """Scores batches of labelled groups, in order."""
+    scored = [(b["label"].numpy(), logits, b["mask"].numpy()) for b, logits in inferred(model, batches)]
+    widest = max(mask.shape[1] for _, _, mask in scored)
+    padded = [[np.pad(part, ((0, 0), (0, widest - part.shape[1]))) for part in batch] for batch in scored]
     labels, scores, mask = (np.concatenate(parts) for parts in zip(*padded, strict=True))
     return GroupScores(labels.astype(np.float64), scores.astype(np.float64), mask)
 
@@ -98,8 +102,8 @@ class Training:
             # its variables made here, not in the first step, which would then be traced twice
             self.optimiser.build(model.trainable_variables)
 
-    def train(self, batches: Groups, validation: Groups, report: Callable[[History], None]) -> History:
-        """batches: endless. validation: labelled positive groups. report: called at each validation."""
+    def train(self, batches: Groups, validation: Batches, report: Callable[[History], None]) -> History:
+        """batches: endless. validation: batches of labelled positive groups. report: called at each validation."""
         history, best, best_weights, started = History(), -np.inf, self.model.get_weights(), time.monotonic()
         iterator = iter(self.strategy.experimental_distribute_dataset(batches))
         several_steps = tf.function(self._several_steps, autograph=False)  # converting the model takes seconds
@@ -132,8 +136,8 @@ class Training:
         self.model.set_weights(best_weights)
         return history
 
-    def _validate(self, history: History, validation: Groups, step: int, training_loss: float) -> float:
-        scored = score(self.model, validation)
+    def _validate(self, history: History, validation: Batches, step: int, training_loss: float) -> float:
+        scored = score_batches(self.model, validation)
         history.steps.append(step)
         history.training_loss.append(training_loss)
         history.validation_loss.append(mean_loss(self.objective.data_loss, scored))

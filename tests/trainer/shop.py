@@ -29,6 +29,10 @@ FEATURES: dict[str, Any] = {
     "click": {"type": "bool", "level": "item", "role": "privileged"},
     "purchase": {"type": "bool", "level": "item", "role": "label"},
 }
+# The same without text: models of numbers are built in a second, ones of text in several.
+NUMBERS: dict[str, Any] = {
+    name: {**FEATURES[name], **({"role": "id"} if name == "query" else {})} for name in FEATURES if name != "title"
+}
 WORDS = ["red", "blue", "green", "sofa", "lamp", "table", "chair", "rug"]
 PIECES = [
     "[PAD]",

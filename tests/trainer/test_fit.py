@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer.conftest import Fitted
-from tests.trainer.shop import SPLITS, write_task
+from tests.trainer.shop import NUMBERS, SPLITS, write_shop, write_task
 from trainer.config import load_config
 from trainer.data import with_label
 from trainer.evaluate import load_metrics
@@ -33,21 +33,25 @@ from trainer.training import score
 
 ROOT = Path(__file__).parents[2]
 QUICK: dict[str, Any] = {
-    "student": {"layers": 0, "hidden": [8], "max_item_tokens": 12},
+    "student": {"layers": 0, "hidden": [8]},
     "training": {"batch_groups": 8, "steps": 4, "evaluate_every": 2, "warmup_steps": 0},
     "evaluation": {"bootstrap_samples": 100},
 }
 
 
-def quick_fit(shop: Path, folder: Path, **sections: Any) -> str:
-    """Fits the shop with small models into `folder`/run; returns what was printed."""
-    (folder / "shop").mkdir(exist_ok=True)
-    for name in ("dataset", "vocabulary", "relevance.tsv"):
-        if not (folder / "shop" / name).exists():
-            (folder / "shop" / name).symlink_to(shop / name)
-    task = write_task(folder / "shop", **{**QUICK, **sections})
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    """The folder of a tiny shop without text."""
+    root = tmp_path / "numbers"
+    write_shop(root, NUMBERS)
+    return root
+
+
+def quick_fit(numbers: Path, workdir: Path, **sections: Any) -> str:
+    """Fits the shop without text with small models into `workdir`; returns what was printed."""
+    task = write_task(numbers, NUMBERS, **{**QUICK, **sections})
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        fit(load_config(str(task)), str(folder / "run"))
+        fit(load_config(str(task)), str(workdir))
     return output.getvalue()
 
 
@@ -181,20 +185,21 @@ def test_a_saved_student_has_no_variable_for_what_it_may_not_see(fitted: Fitted)
 # ---- what a second run does ----
 
 
-def test_finished_stages_are_skipped_and_what_changed_runs_again(shop: Path, tmp_path: Path) -> None:
+def test_finished_stages_are_skipped_and_what_changed_runs_again(numbers: Path, tmp_path: Path) -> None:
+    workdir = tmp_path / "run"
     models = {"teachers/position", "teachers/click", "students/no_distillation", "students/student"}
-    first = quick_fit(shop, tmp_path)
-    assert up_to_date(first, tmp_path / "run") == set()
-    before = contents(tmp_path / "run")
+    first = quick_fit(numbers, workdir)
+    assert up_to_date(first, workdir) == set()
+    before = contents(workdir)
     assert not [name for name in before if ".partial" in name]
 
-    assert up_to_date(quick_fit(shop, tmp_path), tmp_path / "run") == {*models, "metrics.json", "export/1"}
-    assert contents(tmp_path / "run") == before
+    assert up_to_date(quick_fit(numbers, workdir), workdir) == {*models, "metrics.json", "export/1"}
+    assert contents(workdir) == before
 
     other = [{"name": "no_distillation"}, {"name": "student", "teachers": ["position", "click"], "alpha": 0.25}]
-    redone = up_to_date(quick_fit(shop, tmp_path, recipes=other), tmp_path / "run")
+    redone = up_to_date(quick_fit(numbers, workdir, recipes=other), workdir)
     assert redone == models - {"students/student"}
-    after = contents(tmp_path / "run")
+    after = contents(workdir)
     changed = {name for name in before if after.get(name) != before[name]}
     assert {name.split("/")[0] for name in changed} <= {
         "students",
@@ -208,26 +213,24 @@ def test_finished_stages_are_skipped_and_what_changed_runs_again(shop: Path, tmp
     assert any(name.startswith("export/2/") for name in after)
 
     teachers = [{"name": "position", "sees": ["position"]}, {"name": "click", "sees": ["click", "position"]}]
-    redone = up_to_date(quick_fit(shop, tmp_path, recipes=other, teachers=teachers), tmp_path / "run")
+    redone = up_to_date(quick_fit(numbers, workdir, recipes=other, teachers=teachers), workdir)
     assert redone == {"teachers/position", "students/no_distillation"}
 
 
 @pytest.mark.slow
-def test_a_run_is_decided_by_its_seed(shop: Path, tmp_path: Path) -> None:
+def test_a_run_is_decided_by_its_seed(numbers: Path, tmp_path: Path) -> None:
     plain = {"recipes": [{"name": "student"}], "teachers": [], "evaluation": {"baseline": "student"}}
     scores = []
     for folder, seed in (("a", 3), ("b", 3), ("c", 4)):
-        (tmp_path / folder).mkdir()
-        quick_fit(shop, tmp_path / folder, seed=seed, **plain)
-        scores.append(np.load(tmp_path / folder / "run" / "metrics_per_group.npz")["ndcg@8/student"].tolist())
+        quick_fit(numbers, tmp_path / folder, seed=seed, **plain)
+        scores.append(np.load(tmp_path / folder / "metrics_per_group.npz")["ndcg@8/student"].tolist())
     assert scores[0] == scores[1] != scores[2]
 
 
-def test_a_killed_run_leaves_no_half_stage_and_the_next_one_completes(shop: Path, tmp_path: Path) -> None:
-    for name in ("dataset", "vocabulary", "relevance.tsv"):
-        (tmp_path / name).symlink_to(shop / name)
+def test_a_killed_run_leaves_no_half_stage_and_the_next_one_completes(numbers: Path, tmp_path: Path) -> None:
     task = write_task(
-        tmp_path,
+        numbers,
+        NUMBERS,
         **{**QUICK, "evaluation": {"baseline": "student", "bootstrap_samples": 100}},
         teachers=[{"name": "click", "sees": ["click"]}],
         recipes=[{"name": "student", "teachers": ["click"]}],

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from features.errors import InputError
-from tests.trainer.shop import FEATURES, write_shop, write_task
+from tests.trainer.shop import FEATURES, NUMBERS, write_shop, write_task
 from trainer.config import load_config
 from trainer.data import positive_only, with_label
 from trainer.fit import fit
@@ -46,9 +46,10 @@ RECIPES: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def methods(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, Any]]:
     root = tmp_path_factory.mktemp("methods")
-    write_shop(root)
+    write_shop(root, NUMBERS)
     task = write_task(
         root,
+        NUMBERS,
         teachers=TEACHERS,
         recipes=RECIPES,
         student={"layers": 0, "hidden": [8]},
