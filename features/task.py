@@ -72,15 +72,16 @@ def _load(path: Path, seen: tuple[Path, ...]) -> Task:
         return task
     if not isinstance(parent, str):
         raise InputError(f"task file {path}: extends is {parent!r}, expected the path of another task file")
-    return _merged(_load(path.parent / parent, (*seen, path.resolve())), task)
+    return merged(_load(path.parent / parent, (*seen, path.resolve())), task)
 
 
-def _merged(base: Task, override: Task) -> Task:
-    merged = dict(base)
+def merged(base: Task, override: Task) -> Task:
+    """A task with another's values over its own: mappings key by key, anything else replaced."""
+    result = dict(base)
     for key, value in override.items():
-        both_mappings = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merged(merged[key], value) if both_mappings else value
-    return merged
+        both_mappings = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both_mappings else value
+    return result
 
 
 def parse_section(task: Task, name: str, model: type[SectionT]) -> SectionT:

@@ -102,9 +102,9 @@ class TrainerConfig:
     data: DataConfig
     student: StudentConfig
     training: TrainingConfig
-    teacher_training: TrainingConfig
     teachers: dict[str, TeacherConfig]
     teacher_architecture: dict[str, StudentConfig]  # by teacher: `student` with the teachers' and its own overrides
+    teacher_training: dict[str, TrainingConfig]  # by teacher: `training` with the teachers' and its own overrides
     recipes: dict[str, Recipe]
     recipe_training: dict[str, TrainingConfig]  # by recipe: `training` with the recipe's overrides
     evaluation: EvaluationConfig
@@ -115,7 +115,7 @@ class TrainerConfig:
     def trainings(self) -> dict[str, TrainingConfig]:
         """How models are trained, by the place in the task file that says so."""
         of_recipes = {f"recipes: {name!r}": training for name, training in self.recipe_training.items()}
-        return {"teacher_training": self.teacher_training, **of_recipes}
+        return {**{f"teachers: {name!r}": training for name, training in self.teacher_training.items()}, **of_recipes}
 
 
 def load_config(path: str) -> TrainerConfig:
@@ -123,7 +123,9 @@ def load_config(path: str) -> TrainerConfig:
     task = load_task(path)
     student, training = _mapping(task, "student"), _mapping(task, "training")
     teachers, recipes = _by_name(task, "teachers", TeacherConfig), _by_name(task, "recipes", Recipe)
+    # a teacher is built and trained as the student is, but for what the teachers and it alone override
     teacher_architecture = {**student, **_mapping(task, "teacher_architecture")}
+    teacher_training = {**training, **_mapping(task, "teacher_training")}
     config = TrainerConfig(
         name=_scalar(task, "name", str),
         seed=_scalar(task, "seed", int),
@@ -131,13 +133,15 @@ def load_config(path: str) -> TrainerConfig:
         data=parse_section(task, "data", DataConfig),
         student=parse_section(task, "student", StudentConfig),
         training=parse(training, "training", TrainingConfig),
-        # a teacher is trained as the student is, but for what `teacher_training` overrides
-        teacher_training=parse({**training, **_mapping(task, "teacher_training")}, "teacher_training", TrainingConfig),
         teachers=teachers,
         teacher_architecture={
             name: parse(
                 {**teacher_architecture, **teacher.architecture}, f"teachers.{name}.architecture", StudentConfig
             )
+            for name, teacher in teachers.items()
+        },
+        teacher_training={
+            name: parse({**teacher_training, **teacher.training}, f"teachers.{name}.training", TrainingConfig)
             for name, teacher in teachers.items()
         },
         recipes=recipes,

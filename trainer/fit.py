@@ -38,24 +38,29 @@ def _fit(run: Run) -> dict[str, Any]:
     started, config = time.monotonic(), run.config
     if config.data.relevance is not None:
         read_relevance(config.data.relevance)  # evaluation reads it at the end; a wrong one should show now
-    _refuse_grades_as_probabilities(run)
     _say(f"fit {config.name} into {run.workdir}")
     _describe(run)
     write_file(f"{run.workdir}/config.yaml", yaml.safe_dump(config.resolved, sort_keys=False).encode())
-    for teacher in config.teachers.values():
-        _say(f"teacher {teacher.name} sees {', '.join(teacher.sees) or 'what the student sees'}")
-        train_teacher(run, teacher)
-    for recipe in config.recipes.values():
-        _say(f"student {recipe.name}")
-        train_student(run, recipe)
-    _say("evaluate every model on the test split")
-    metrics = evaluate(run)
+    metrics = train_and_evaluate(run)
     write_report(run, metrics)
     version = export_student(run, metrics)
     written = f"{run.workdir}/report.html, {run.workdir}/metrics.json and {version}"
     _say(f"wrote {written} in {time.monotonic() - started:.0f} s")
     print_summary(metrics)
     return metrics
+
+
+def train_and_evaluate(run: Run) -> dict[str, Any]:
+    """Every teacher, then every recipe, then all of them on the test split. Returns the metrics. Errors: InputError."""
+    _refuse_grades_as_probabilities(run)
+    for teacher in run.config.teachers.values():
+        _say(f"teacher {teacher.name} sees {', '.join(teacher.sees) or 'what the student sees'}")
+        train_teacher(run, teacher)
+    for recipe in run.config.recipes.values():
+        _say(f"student {recipe.name}")
+        train_student(run, recipe)
+    _say("evaluate every model on the test split")
+    return evaluate(run)
 
 
 def _refuse_grades_as_probabilities(run: Run) -> None:

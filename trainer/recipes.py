@@ -30,6 +30,7 @@ class TeacherConfig(Section):
     sees_regular: bool = True  # False: the privileged features alone (generalised distillation, GenD)
     folds: int = Field(default=1, ge=1, le=20)  # above 1: cross-fitted, no training query scored by who trained on it
     architecture: dict[str, Any] = {}  # overrides of the task's `teacher_architecture`: this teacher's own
+    training: dict[str, Any] = {}  # overrides of the task's `teacher_training`: this teacher's own
 
 
 class RankDistilConfig(Section):

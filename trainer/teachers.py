@@ -21,14 +21,14 @@ SCORES = "train.tfrecord.gz"  # one record a group, in the dataset's order: its 
 
 def key_of(run: Run, teacher: TeacherConfig) -> str:
     """The stage key of a trained teacher."""
-    training = run.config.teacher_training.model_dump(mode="json")
+    training = run.config.teacher_training[teacher.name].model_dump(mode="json")
     architecture = run.config.teacher_architecture[teacher.name].model_dump(mode="json")
     return run.key(teacher=teacher.model_dump(mode="json"), architecture_of_teacher=architecture, training=training)
 
 
 def train_teacher(run: Run, teacher: TeacherConfig) -> None:
     """Trains one teacher on the training split's positive groups, unless it is up to date; then its folds' own."""
-    label, weight = run.config.spec.label.name, run.config.teacher_training.group_weight
+    label, weight = run.config.spec.label.name, run.config.teacher_training[teacher.name].group_weight
     groups = positive_only(with_label(run.train.groups, label, weight))
     _train(run, teacher, groups, directory_of(run, teacher), teacher.name)
     for fold in _folds(teacher):
@@ -37,7 +37,7 @@ def train_teacher(run: Run, teacher: TeacherConfig) -> None:
 
 
 def _train(run: Run, teacher: TeacherConfig, groups: Groups, directory: str, name: str) -> None:
-    config = run.config.teacher_training
+    config = run.config.teacher_training[teacher.name]
 
     def make(staging: str) -> dict[str, object]:
         model = run.new_ranker(teacher, config)

@@ -151,6 +151,7 @@ def write_task(root: Path, features: dict[str, Any] = FEATURES, **sections: Any)
             "relevance": str(root / "relevance.tsv"),
         },
         "student": {"layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "hidden": [16], "max_item_tokens": 12},
+        "teacher_architecture": {"layers": 0},
         "training": {"batch_groups": 8, "steps": 20, "evaluate_every": 10, "warmup_steps": 5},
         "recipes": [{"name": "no_distillation"}, {"name": "student", "teachers": ["position", "click"]}],
         **sections,

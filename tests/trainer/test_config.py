@@ -27,12 +27,16 @@ def test_alpha_is_half_with_teachers_and_one_without(recipe: Recipe, alpha: floa
     assert recipe.data_weight == alpha
 
 
-def test_teachers_are_trained_as_the_student_but_for_what_they_override(tmp_path: Path) -> None:
+def test_a_teacher_is_trained_as_the_student_but_for_what_the_teachers_and_it_alone_override(tmp_path: Path) -> None:
     write_shop(tmp_path)
-    task = write_task(tmp_path, training={"steps": 7, "batch_groups": 3}, teacher_training={"steps": 5})
-    config = load_config(str(task))
-    assert (config.training.steps, config.teacher_training.steps) == (7, 5)
-    assert config.teacher_training.batch_groups == config.training.batch_groups == 3
+    teachers = [{"name": "click", "sees": ["click"]}, {"name": "pairs", "sees": [], "training": {"loss": "rank_net"}}]
+    recipes = [{"name": "no_distillation"}, {"name": "student"}]
+    overrides = {"training": {"steps": 7, "batch_groups": 3}, "teacher_training": {"steps": 5}}
+    config = load_config(str(write_task(tmp_path, teachers=teachers, recipes=recipes, **overrides)))
+    click, pairs = (config.teacher_training[name] for name in ("click", "pairs"))
+    assert (config.training.steps, click.steps, pairs.steps) == (7, 5, 5)
+    assert config.training.batch_groups == click.batch_groups == pairs.batch_groups == 3
+    assert (config.training.loss, click.loss, pairs.loss) == ("rank_bce", "rank_bce", "rank_net")
 
 
 def test_a_teacher_is_built_as_the_student_but_for_what_the_teachers_and_it_alone_override(tmp_path: Path) -> None:

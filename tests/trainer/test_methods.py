@@ -162,7 +162,7 @@ def test_an_average_cannot_be_exported_nor_a_blind_teacher_trained(tmp_path: Pat
 
 
 def test_teachers_are_weighed_by_a_number_of_the_context_too(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="teacher_training has group_weight 'title', expected a number of the context"):
+    with pytest.raises(InputError, match="teachers: 'position' has group_weight 'title', expected a number"):
         load_config(str(write_task(tmp_path, teacher_training={"group_weight": "title"})))
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from features.errors import InputError
 from tests.trainer.rankers import new_ranker
 from trainer.config import TrainingConfig
-from trainer.data import positive_only, training_batches, with_label
+from trainer.data import positive_only, scoring_batches, training_batches, with_label
 from trainer.distillation import Objective
 from trainer.losses import rank_bce
 from trainer.metrics import ndcg
@@ -30,7 +30,7 @@ def train(run: Run, batches: Any = None, **changes: Any) -> tuple[Any, History]:
     model = new_ranker(run, layers=0, dropout=0.0)
     if batches is None:
         batches = training_batches(positive_only(with_label(run.train.groups, "click")), 8, seed=1)
-    validation = positive_only(with_label(run.valid.groups, "click")).cache()
+    validation = scoring_batches(positive_only(with_label(run.valid.groups, "click")))
     history = Training(model, config, Objective(rank_bce), run.strategy).train(batches, validation, lambda _: None)
     return model, history
 

@@ -1,0 +1,86 @@
+"""What experiments on LETOR data sets share: the sets, their label draws, and the trials that come of them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from experiments.cells import Cell
+from experiments.simulated_letor import write_simulated_set
+from experiments.trials import PLACE, trial
+from features.task import Section, Task, load_task, merged
+
+SPLITS = ("train", "valid", "test")
+SIMULATED = "simulated"  # the set of a quick run
+
+
+class Fold(Section):
+    """Files of a fold, below the folder of data sets."""
+
+    train: tuple[str, ...] = Field(min_length=1)
+    valid: tuple[str, ...] = Field(min_length=1)
+    test: tuple[str, ...] = Field(min_length=1)
+
+
+class LetorSet(Section):
+    """A data set and how it is trained."""
+
+    task: str  # a task file: the lengths of the features, `letor`, `student`, `training`
+    folds: tuple[Fold, ...] = Field(min_length=1)
+    seeds: int = Field(ge=1)  # draws of the labels, for each fold
+
+
+class LetorSettings(Section):
+    """What every experiment on LETOR sets is told. Seeds count from 1."""
+
+    data: str  # the folder of data sets; one that is not there is left out, and the report says so
+    sets: dict[str, LetorSet] = Field(min_length=1)
+    quick: Task  # with --quick: what changes in the task; its data set is simulated
+
+    def at_hand(self, out: Path, quick: bool) -> dict[str, LetorSet]:
+        """The sets to run, with whole paths; a quick run's is simulated into `out`."""
+        if quick:
+            (first, *_) = self.sets.values()
+            return {
+                SIMULATED: LetorSet(task=first.task, folds=(Fold(**write_simulated_set(out / SIMULATED)),), seeds=2)
+            }
+        found = {}
+        for name, data_set in self.sets.items():
+            folds = tuple(
+                Fold(**{split: tuple(f"{self.data}/{f}" for f in vars(fold)[split]) for split in SPLITS})
+                for fold in data_set.folds
+            )
+            if all(Path(file).exists() for fold in folds for split in SPLITS for file in vars(fold)[split]):
+                found[name] = data_set.model_copy(update={"folds": folds})
+        return found
+
+
+def letor_trials(
+    settings: LetorSettings, out: Path, quick: bool, change: Task, told: Mapping[str, str | float] | None = None
+) -> list[Cell]:
+    """A trial for every set at hand, fold and seed.
+
+    change: what the experiment sets over each set's task: teachers, recipes and so on. told: what names the change.
+    """
+    cells = []
+    for name, data_set in settings.at_hand(out, quick).items():
+        task = merged(merged(load_task(data_set.task), change), settings.quick if quick else {})
+        task = merged(task, {"data": {"dataset": f"{PLACE}/dataset", "relevance": None}})
+        for number, fold in enumerate(data_set.folds, start=1):
+            for seed in range(1, data_set.seeds + 1):
+                cells.append(
+                    trial({**task, "seed": seed}, [conversion(fold)], set=name, fold=number, seed=seed, **(told or {}))
+                )
+    return cells
+
+
+def conversion(fold: Fold) -> list[Any]:
+    """The Beam job that makes a trial's dataset of a fold's files."""
+    files = [part for split in SPLITS for part in (f"--{split}", *vars(fold)[split])]
+    return ["beam_jobs.letor_to_elwc", *files, "--output", f"{PLACE}/dataset", "--workers", "1"]
+
+
+def missing_sets(settings: LetorSettings, found: Mapping[str, Any]) -> list[str]:
+    """The sets that a whole run would have and this one had not."""
+    return [name for name in settings.sets if name not in found]

@@ -1,0 +1,274 @@
+"""Methods against one another on LETOR sets: Tables 1, 2 and 4 and Figure 2 of Yang et al. 2022.
+
+Relevance judgements are people's; the binary labels are drawn from them (eq. 2), so every behaviour is simulated.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from pydantic import Field
+
+from experiments.cells import load_settings, parse_arguments, run_cells
+from experiments.comparison import Comparison, Measured, gain_cell
+from experiments.letor import LetorSettings, letor_trials, missing_sets
+from experiments.report import Claim, Report, claims_table, panels, percent, table, write_report
+from experiments.trials import VERSION, run_trial
+from features.errors import exit_code_of
+from features.task import Task
+from trainer.metrics import Floats
+from trainer.recipes import LossName
+
+TITLE = "Methods on LETOR data sets, with teachers that see privileged features"
+CUTOFFS = (8, 16, 32)
+# as the paper names them -> the recipe or teacher here, which is named after it and the loss
+METHODS = {
+    "No-distillation": "no_distillation",
+    "Self-distillation": "self_distillation",
+    "GenD teacher*": "teacher_gen",
+    "GenD student": "gend",
+    "PFD teacher*": "teacher_privileged",
+    "PFD student": "pfd",
+}
+# Yang et al. 2022, Table 4: NDCG@8, @16, @32, in the order of METHODS
+PAPER: Mapping[tuple[str, str], Sequence[tuple[float, float, float]]] = {
+    ("yahoo", "rank_bce"): (
+        (0.517, 0.557, 0.582),
+        (0.522, 0.559, 0.585),
+        (0.605, 0.633, 0.649),
+        (0.557, 0.583, 0.607),
+        (0.613, 0.638, 0.651),
+        (0.566, 0.592, 0.614),
+    ),
+    ("istella", "rank_bce"): (
+        (0.402, 0.446, 0.472),
+        (0.402, 0.446, 0.472),
+        (0.364, 0.406, 0.434),
+        (0.380, 0.426, 0.455),
+        (0.424, 0.466, 0.490),
+        (0.417, 0.461, 0.486),
+    ),
+    ("web30k", "rank_bce"): (
+        (0.241, 0.267, 0.301),
+        (0.241, 0.268, 0.299),
+        (0.174, 0.198, 0.237),
+        (0.205, 0.233, 0.269),
+        (0.249, 0.281, 0.312),
+        (0.252, 0.281, 0.314),
+    ),
+    ("yahoo", "rank_net"): (
+        (0.519, 0.550, 0.575),
+        (0.525, 0.558, 0.581),
+        (0.620, 0.643, 0.659),
+        (0.586, 0.610, 0.631),
+        (0.616, 0.636, 0.659),
+        (0.585, 0.608, 0.628),
+    ),
+    ("istella", "rank_net"): (
+        (0.395, 0.436, 0.460),
+        (0.397, 0.437, 0.462),
+        (0.365, 0.407, 0.433),
+        (0.378, 0.422, 0.448),
+        (0.413, 0.456, 0.477),
+        (0.410, 0.453, 0.477),
+    ),
+    ("web30k", "rank_net"): (
+        (0.227, 0.251, 0.287),
+        (0.226, 0.254, 0.291),
+        (0.162, 0.184, 0.218),
+        (0.198, 0.219, 0.252),
+        (0.231, 0.258, 0.289),
+        (0.235, 0.264, 0.299),
+    ),
+}
+# ibid., Table 1: regular and privileged features; query groups, documents a group, positive groups, of train and test
+PAPER_SETS = {
+    "yahoo": (500, 200, 14_477, 4_089, 30.02, 29.93, 0.0246, 0.0208),
+    "istella": (170, 50, 23_171, 9_782, 315.90, 319.62, 0.0883, 0.0913),
+    "web30k": (96, 40, 18_151, 6_072, 124.35, 123.34, 0.0354, 0.0349),
+}
+
+
+class Settings(LetorSettings):
+    """experiments/configs/letor_methods.yaml, which says what each is."""
+
+    losses: tuple[LossName, ...] = Field(min_length=1)
+    lambdamart: dict[str, Any]
+
+
+def change(losses: Sequence[LossName]) -> Task:
+    """Every method with every loss, as data and as teacher loss."""
+    seen: dict[str, dict[str, Any]] = {
+        "self": {"sees": []},
+        "gen": {"sees": ["privileged"], "sees_regular": False},
+        "privileged": {"sees": ["privileged"]},
+    }
+    students: dict[str, list[str]] = {
+        "no_distillation": [],
+        "self_distillation": ["self"],
+        "gend": ["gen"],
+        "pfd": ["privileged"],
+    }
+    teachers = [
+        {"name": f"{name}_{loss}", **what, "training": {"loss": loss}} for loss in losses for name, what in seen.items()
+    ]
+    recipes = [
+        {"name": f"{name}_{loss}", "teachers": [f"{t}_{loss}" for t in taught], "training": {"loss": loss}}
+        for loss in losses
+        for name, taught in students.items()
+    ]
+    first = f"no_distillation_{losses[0]}"
+    return {
+        "teachers": teachers,
+        "recipes": recipes,
+        "evaluation": {"cutoffs": list(CUTOFFS), "baseline": first},
+        "export": {"recipe": first},
+    }
+
+
+class Found:
+    """A data set's trials, and each cutoff's comparison."""
+
+    def __init__(self, trials: Sequence[Measured]) -> None:
+        self.trials = trials
+        self.by_cutoff = {cutoff: Comparison(trials, f"ndcg@{cutoff}") for cutoff in CUTOFFS}
+
+    @property
+    def first(self) -> Comparison:
+        return self.by_cutoff[CUTOFFS[0]]
+
+    def curve(self, model: str) -> tuple[list[int], Floats]:
+        """Steps, and the validation NDCG@8 at each, a mean over trials."""
+        histories = [trial.result["histories"][model] for trial in self.trials]
+        shortest = min(len(history["steps"]) for history in histories)
+        values: Floats = np.mean([history["validation_ndcg"][:shortest] for history in histories], axis=0)
+        return histories[0]["steps"][:shortest], values
+
+
+def claims(name: str, found: Found, loss: str) -> list[Claim]:
+    """The shapes of Table 2."""
+    names = {label: f"{name}_{loss}" for label, name in METHODS.items()}
+    baseline = names["No-distillation"]
+    pfd, again = (found.first.gain(names[m], baseline) for m in ("PFD student", "Self-distillation"))
+    over_self = found.first.gain(names["PFD student"], names["Self-distillation"])
+    where = f"{name}, {loss}: "
+    return [
+        Claim(f"{where}PFD above no-distillation in NDCG@8", percent(pfd), pfd.low > 0.0),
+        Claim(f"{where}PFD above self-distillation", percent(over_self), over_self.low > 0.0),
+        Claim(f"{where}self-distillation not below no-distillation beyond noise", percent(again), again.high > 0.0),
+    ]
+
+
+def report(settings: Settings, found: Mapping[str, Found], quick: bool) -> Report:
+    losses = settings.losses
+    judged = [claim for name, of_set in found.items() for loss in losses for claim in claims(name, of_set, loss)]
+    return Report(
+        name="letor_methods",
+        title=TITLE,
+        module="experiments.letor_methods",
+        packages=("tensorflow", "numpy", "lightgbm"),
+        settings=settings.model_dump(mode="json"),
+        results={
+            "claims": [asdict(claim) for claim in judged],
+            "trials": {
+                f"{name} {index}": {"seed": trial.seed, **trial.result}
+                for name, of_set in found.items()
+                for index, trial in enumerate(of_set.trials)
+            },
+        },
+        body=[*_body(settings, found, quick), "## What was to be seen", claims_table(judged)],
+        figure=_figure(found, losses),
+        caption="Validation NDCG@8 while training, by method, each a mean over all folds and seeds",
+    )
+
+
+def _body(settings: Settings, found: Mapping[str, Found], quick: bool) -> list[str]:
+    parts = [
+        "Labels are drawn from people's relevance judgements by eq. 2 of Yang et al. 2022 (t = 4), anew for every fold "
+        "and seed, which also seeds the models: **the behaviour is simulated.** Figures are over positive test groups; "
+        "intervals are 95%, paired, of a bootstrap over queries and seeds. The checkpoint is chosen on the validation "
+        "split; the paper chose on the test split. Models marked * see privileged features. Gains are over "
+        "no-distillation with the same loss.",
+    ]
+    if quick:
+        parts.append("**A quick run on a simulated data set, which says nothing of the methods.**")
+    parts += ["## Data sets (the paper's Table 1)", _sets_table(found)]
+    for name in dict.fromkeys((*found, *settings.sets)):
+        for loss in settings.losses:
+            if name in found or (name, loss) in PAPER:
+                parts += [f"## {name}, {loss}", _methods_table(name, found.get(name), loss)]
+    if lacking := missing_sets(settings, found):
+        parts.append(
+            f"{', '.join(lacking)}: not at hand where this was made. Who has the files puts them below "
+            f"`{settings.data}`, as the settings name them, and runs the command above again."
+        )
+    return parts
+
+
+def _sets_table(found: Mapping[str, Found]) -> str:
+    head = ("data set", "groups: train", "test", "documents a group: train", "test", "positive: train", "test")
+    rows = []
+    for name, of_set in found.items():
+        splits = [trial.result["splits"] for trial in of_set.trials]
+        total = {
+            split: {what: float(np.mean([s[split][what] for s in splits])) for what in ("groups", "positive", "items")}
+            for split in ("train", "test")
+        }
+        numbers = [f"{total[s]['groups']:,.0f}" for s in total]
+        numbers += [f"{total[s]['items'] / total[s]['groups']:.2f}" for s in total]
+        numbers += [f"{total[s]['positive'] / total[s]['groups']:.2%}" for s in total]
+        rows.append([name, *numbers])
+    for name, (_, _, train, test, per_train, per_test, positive, positive_test) in PAPER_SETS.items():
+        shares = (f"{positive:.2%}", f"{positive_test:.2%}")
+        rows.append([f"{name} (paper)", f"{train:,}", f"{test:,}", f"{per_train:.2f}", f"{per_test:.2f}", *shares])
+    return table(head, rows)
+
+
+def _methods_table(name: str, found: Found | None, loss: str) -> str:
+    head = ["method", *(f"NDCG@{cutoff}" for cutoff in CUTOFFS), *(f"paper @{cutoff}" for cutoff in CUTOFFS)]
+    rows = []
+    in_paper = dict(zip(METHODS, PAPER.get((name, loss), ()), strict=False))
+    models = {label: f"{model}_{loss}" for label, model in METHODS.items()}
+    references = {"LambdaMART (LightGBM)": "lambdamart", "random order": "random_order"}
+    for label, model in (models | (references if found else {})).items():
+        published = [f"{value:.3f}" for value in in_paper[label]] if label in in_paper else ["-"] * len(CUTOFFS)
+        measured = ["not at hand"] * len(CUTOFFS)
+        if found:
+            baseline = None if label == "No-distillation" else models["No-distillation"]
+            measured = [gain_cell(comparison, model, baseline) for comparison in found.by_cutoff.values()]
+        rows.append([label, *measured, *published])
+    return table(head, rows)
+
+
+def _figure(found: Mapping[str, Found], losses: Sequence[LossName]) -> Figure:
+    figure, axes = panels(max(len(found) * len(losses), 1))
+    places = [(name, of_set, loss) for name, of_set in found.items() for loss in losses]
+    for each, (name, of_set, loss) in zip(axes, places, strict=False):
+        for label, model in METHODS.items():
+            if "teacher" not in label:
+                steps, values = of_set.curve(f"{model}_{loss}")
+                each.plot(steps, values, label=label)
+        each.set(title=f"{name}, {loss}", xlabel="step", ylabel="validation NDCG@8")
+        each.legend(frameon=False)
+    return figure
+
+
+def main() -> None:
+    arguments = parse_arguments("letor_methods", TITLE)
+    settings = load_settings(arguments.config, Settings)
+    cells = letor_trials(settings, arguments.out, arguments.quick, change(settings.losses))
+    cells = [{**cell, "lambdamart": settings.lambdamart} for cell in cells]
+    results = run_cells(cells, run_trial, arguments.out, arguments.processes, VERSION)
+    found = {
+        name: Found([Measured(c["seed"], r) for c, r in zip(cells, results, strict=True) if c["set"] == name])
+        for name in dict.fromkeys(cell["set"] for cell in cells)
+    }
+    write_report(report(settings, found, arguments.quick), arguments.out)
+    print(f"wrote {arguments.out / 'letor_methods.md'}")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))
