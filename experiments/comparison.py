@@ -73,6 +73,34 @@ class Comparison:
         return sums
 
 
+class Trials:
+    """The trials of one data set, or of one setting, and each metric's comparison."""
+
+    def __init__(self, trials: Sequence[Measured]) -> None:
+        self.trials = trials
+        self.by_metric = {metric: Comparison(trials, metric) for metric in trials[0].result["per_group"]}
+
+    def __getitem__(self, metric: str) -> Comparison:
+        return self.by_metric[metric]
+
+    def curve(self, model: str, which: str = "validation_ndcg") -> tuple[list[int], Floats]:
+        """A learning curve of `trainer.training.History`: its steps, and the mean over trials at each."""
+        histories = [trial.result["histories"][model] for trial in self.trials]
+        shortest = min(len(history["steps"]) for history in histories)
+        values: Floats = np.mean([history[which][:shortest] for history in histories], axis=0)
+        return histories[0]["steps"][:shortest], values
+
+    def of_split(self, split: str, what: str) -> float:
+        """A mean over trials: `groups`, `positive` groups or `items` of a split."""
+        return float(np.mean([trial.result["splits"][split][what] for trial in self.trials]))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Raw per-group results, without the learning curves."""
+        return [
+            {"seed": trial.seed, **{k: v for k, v in trial.result.items() if k != "histories"}} for trial in self.trials
+        ]
+
+
 def _interval(value: float, resampled: Floats) -> Interval:
     tail = (1.0 - CONFIDENCE) / 2.0
     low, high = np.nanquantile(resampled, (tail, 1.0 - tail))

@@ -1,14 +1,16 @@
 """What experiments on LETOR data sets share: the sets, their label draws, and the trials that come of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from experiments.cells import Cell
+from experiments.comparison import Measured, Trials
 from experiments.simulated_letor import write_simulated_set
 from experiments.trials import PLACE, trial
+from features.errors import InputError
 from features.task import Section, Task, load_task, merged
 
 SPLITS = ("train", "valid", "test")
@@ -53,6 +55,11 @@ class LetorSettings(Section):
             )
             if all(Path(file).exists() for fold in folds for split in SPLITS for file in vars(fold)[split]):
                 found[name] = data_set.model_copy(update={"folds": folds})
+        if not found:
+            raise InputError(
+                f"data is {self.data}, where no data set of {', '.join(self.sets)} is whole: put one there, or see "
+                "the experiment work with --quick, which simulates one"
+            )
         return found
 
 
@@ -79,6 +86,31 @@ def conversion(fold: Fold) -> list[Any]:
     """The Beam job that makes a trial's dataset of a fold's files."""
     files = [part for split in SPLITS for part in (f"--{split}", *vars(fold)[split])]
     return ["beam_jobs.letor_to_elwc", *files, "--output", f"{PLACE}/dataset", "--workers", "1"]
+
+
+def by_set(cells: Sequence[Cell], results: Sequence[Any]) -> dict[str, Trials]:
+    """The results of `letor_trials`' cells, each set's together."""
+    return {
+        name: Trials([Measured(c["seed"], r) for c, r in zip(cells, results, strict=True) if c["set"] == name])
+        for name in dict.fromkeys(cell["set"] for cell in cells)
+    }
+
+
+def how_it_was_made(settings: LetorSettings, found: Mapping[str, Any], quick: bool) -> list[str]:
+    """What a reader of any of these reports must know first."""
+    parts = [
+        "Labels are drawn from people's relevance judgements by eq. 2 of Yang et al. 2022, anew for every fold and "
+        "seed, which also seeds the models: **the behaviour is simulated.** Figures are over positive test groups of "
+        "all folds and seeds; intervals are 95%, paired, of a bootstrap over queries and seeds."
+    ]
+    if quick:
+        parts.append("**A quick run on a simulated data set, which says nothing of the methods.**")
+    elif lacking := missing_sets(settings, found):
+        parts.append(
+            f"Not at hand where this was made: {', '.join(lacking)}. Who has the files puts them below "
+            f"`{settings.data}`, as the settings name them, and runs the same command, which fills their rows."
+        )
+    return parts
 
 
 def missing_sets(settings: LetorSettings, found: Mapping[str, Any]) -> list[str]:

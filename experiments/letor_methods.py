@@ -8,22 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
 from experiments.cells import load_settings, parse_arguments, run_cells
-from experiments.comparison import Comparison, Measured, gain_cell
-from experiments.letor import LetorSettings, letor_trials, missing_sets
+from experiments.comparison import Trials, gain_cell
+from experiments.letor import LetorSettings, by_set, how_it_was_made, letor_trials
 from experiments.report import Claim, Report, claims_table, panels, percent, table, write_report
 from experiments.trials import VERSION, run_trial
 from features.errors import exit_code_of
 from features.task import Task
-from trainer.metrics import Floats
 from trainer.recipes import LossName
 
 TITLE = "Methods on LETOR data sets, with teachers that see privileged features"
 CUTOFFS = (8, 16, 32)
+FIRST = "ndcg@8"
 # as the paper names them -> the recipe or teacher here, which is named after it and the loss
 METHODS = {
     "No-distillation": "no_distillation",
@@ -129,31 +128,12 @@ def change(losses: Sequence[LossName]) -> Task:
     }
 
 
-class Found:
-    """A data set's trials, and each cutoff's comparison."""
-
-    def __init__(self, trials: Sequence[Measured]) -> None:
-        self.trials = trials
-        self.by_cutoff = {cutoff: Comparison(trials, f"ndcg@{cutoff}") for cutoff in CUTOFFS}
-
-    @property
-    def first(self) -> Comparison:
-        return self.by_cutoff[CUTOFFS[0]]
-
-    def curve(self, model: str) -> tuple[list[int], Floats]:
-        """Steps, and the validation NDCG@8 at each, a mean over trials."""
-        histories = [trial.result["histories"][model] for trial in self.trials]
-        shortest = min(len(history["steps"]) for history in histories)
-        values: Floats = np.mean([history["validation_ndcg"][:shortest] for history in histories], axis=0)
-        return histories[0]["steps"][:shortest], values
-
-
-def claims(name: str, found: Found, loss: str) -> list[Claim]:
+def claims(name: str, found: Trials, loss: str) -> list[Claim]:
     """The shapes of Table 2."""
     names = {label: f"{name}_{loss}" for label, name in METHODS.items()}
     baseline = names["No-distillation"]
-    pfd, again = (found.first.gain(names[m], baseline) for m in ("PFD student", "Self-distillation"))
-    over_self = found.first.gain(names["PFD student"], names["Self-distillation"])
+    pfd, again = (found[FIRST].gain(names[m], baseline) for m in ("PFD student", "Self-distillation"))
+    over_self = found[FIRST].gain(names["PFD student"], names["Self-distillation"])
     where = f"{name}, {loss}: "
     return [
         Claim(f"{where}PFD above no-distillation in NDCG@8", percent(pfd), pfd.low > 0.0),
@@ -162,7 +142,7 @@ def claims(name: str, found: Found, loss: str) -> list[Claim]:
     ]
 
 
-def report(settings: Settings, found: Mapping[str, Found], quick: bool) -> Report:
+def report(settings: Settings, found: Mapping[str, Trials], quick: bool) -> Report:
     losses = settings.losses
     judged = [claim for name, of_set in found.items() for loss in losses for claim in claims(name, of_set, loss)]
     return Report(
@@ -173,11 +153,7 @@ def report(settings: Settings, found: Mapping[str, Found], quick: bool) -> Repor
         settings=settings.model_dump(mode="json"),
         results={
             "claims": [asdict(claim) for claim in judged],
-            "trials": {
-                f"{name} {index}": {"seed": trial.seed, **trial.result}
-                for name, of_set in found.items()
-                for index, trial in enumerate(of_set.trials)
-            },
+            "trials": {name: of_set.to_json() for name, of_set in found.items()},
         },
         body=[*_body(settings, found, quick), "## What was to be seen", claims_table(judged)],
         figure=_figure(found, losses),
@@ -185,41 +161,28 @@ def report(settings: Settings, found: Mapping[str, Found], quick: bool) -> Repor
     )
 
 
-def _body(settings: Settings, found: Mapping[str, Found], quick: bool) -> list[str]:
+def _body(settings: Settings, found: Mapping[str, Trials], quick: bool) -> list[str]:
     parts = [
-        "Labels are drawn from people's relevance judgements by eq. 2 of Yang et al. 2022 (t = 4), anew for every fold "
-        "and seed, which also seeds the models: **the behaviour is simulated.** Figures are over positive test groups; "
-        "intervals are 95%, paired, of a bootstrap over queries and seeds. The checkpoint is chosen on the validation "
-        "split; the paper chose on the test split. Models marked * see privileged features. Gains are over "
-        "no-distillation with the same loss.",
+        *how_it_was_made(settings, found, quick),
+        "The checkpoint is chosen on the validation split; the paper chose on the test split. Models marked * see "
+        "privileged features. Gains are over no-distillation with the same loss.",
     ]
-    if quick:
-        parts.append("**A quick run on a simulated data set, which says nothing of the methods.**")
     parts += ["## Data sets (the paper's Table 1)", _sets_table(found)]
     for name in dict.fromkeys((*found, *settings.sets)):
         for loss in settings.losses:
             if name in found or (name, loss) in PAPER:
                 parts += [f"## {name}, {loss}", _methods_table(name, found.get(name), loss)]
-    if lacking := missing_sets(settings, found):
-        parts.append(
-            f"{', '.join(lacking)}: not at hand where this was made. Who has the files puts them below "
-            f"`{settings.data}`, as the settings name them, and runs the command above again."
-        )
     return parts
 
 
-def _sets_table(found: Mapping[str, Found]) -> str:
+def _sets_table(found: Mapping[str, Trials]) -> str:
     head = ("data set", "groups: train", "test", "documents a group: train", "test", "positive: train", "test")
     rows = []
     for name, of_set in found.items():
-        splits = [trial.result["splits"] for trial in of_set.trials]
-        total = {
-            split: {what: float(np.mean([s[split][what] for s in splits])) for what in ("groups", "positive", "items")}
-            for split in ("train", "test")
-        }
-        numbers = [f"{total[s]['groups']:,.0f}" for s in total]
-        numbers += [f"{total[s]['items'] / total[s]['groups']:.2f}" for s in total]
-        numbers += [f"{total[s]['positive'] / total[s]['groups']:.2%}" for s in total]
+        sizes = [[of_set.of_split(s, what) for what in ("groups", "items", "positive")] for s in ("train", "test")]
+        numbers = [f"{groups:,.0f}" for groups, _, _ in sizes]
+        numbers += [f"{items / groups:.2f}" for groups, items, _ in sizes]
+        numbers += [f"{positive / groups:.2%}" for groups, _, positive in sizes]
         rows.append([name, *numbers])
     for name, (_, _, train, test, per_train, per_test, positive, positive_test) in PAPER_SETS.items():
         shares = (f"{positive:.2%}", f"{positive_test:.2%}")
@@ -227,7 +190,7 @@ def _sets_table(found: Mapping[str, Found]) -> str:
     return table(head, rows)
 
 
-def _methods_table(name: str, found: Found | None, loss: str) -> str:
+def _methods_table(name: str, found: Trials | None, loss: str) -> str:
     head = ["method", *(f"NDCG@{cutoff}" for cutoff in CUTOFFS), *(f"paper @{cutoff}" for cutoff in CUTOFFS)]
     rows = []
     in_paper = dict(zip(METHODS, PAPER.get((name, loss), ()), strict=False))
@@ -238,12 +201,12 @@ def _methods_table(name: str, found: Found | None, loss: str) -> str:
         measured = ["not at hand"] * len(CUTOFFS)
         if found:
             baseline = None if label == "No-distillation" else models["No-distillation"]
-            measured = [gain_cell(comparison, model, baseline) for comparison in found.by_cutoff.values()]
+            measured = [gain_cell(found[f"ndcg@{cutoff}"], model, baseline) for cutoff in CUTOFFS]
         rows.append([label, *measured, *published])
     return table(head, rows)
 
 
-def _figure(found: Mapping[str, Found], losses: Sequence[LossName]) -> Figure:
+def _figure(found: Mapping[str, Trials], losses: Sequence[LossName]) -> Figure:
     figure, axes = panels(max(len(found) * len(losses), 1))
     places = [(name, of_set, loss) for name, of_set in found.items() for loss in losses]
     for each, (name, of_set, loss) in zip(axes, places, strict=False):
@@ -262,10 +225,7 @@ def main() -> None:
     cells = letor_trials(settings, arguments.out, arguments.quick, change(settings.losses))
     cells = [{**cell, "lambdamart": settings.lambdamart} for cell in cells]
     results = run_cells(cells, run_trial, arguments.out, arguments.processes, VERSION)
-    found = {
-        name: Found([Measured(c["seed"], r) for c, r in zip(cells, results, strict=True) if c["set"] == name])
-        for name in dict.fromkeys(cell["set"] for cell in cells)
-    }
+    found = by_set(cells, results)
     write_report(report(settings, found, arguments.quick), arguments.out)
     print(f"wrote {arguments.out / 'letor_methods.md'}")
 

@@ -3,7 +3,6 @@
 Trials run what users run: the jobs as the commands of docs/, then the steps of `python -m trainer fit`.
 """
 
-import json
 import subprocess
 import sys
 import tempfile

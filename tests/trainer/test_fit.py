@@ -35,6 +35,8 @@ ROOT = Path(__file__).parents[2]
 QUICK: dict[str, Any] = {
     "student": {"layers": 0, "hidden": [8]},
     "training": {"batch_groups": 8, "steps": 4, "evaluate_every": 2, "warmup_steps": 0},
+    "teachers": [{"name": "click", "sees": ["click"]}],
+    "recipes": [{"name": "no_distillation"}, {"name": "student", "teachers": ["click"]}],
     "evaluation": {"bootstrap_samples": 100},
 }
 
@@ -187,7 +189,7 @@ def test_a_saved_student_has_no_variable_for_what_it_may_not_see(fitted: Fitted)
 
 def test_finished_stages_are_skipped_and_what_changed_runs_again(numbers: Path, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
-    models = {"teachers/position", "teachers/click", "students/no_distillation", "students/student"}
+    models = {"teachers/click", "students/no_distillation", "students/student"}
     first = quick_fit(numbers, workdir)
     assert up_to_date(first, workdir) == set()
     before = contents(workdir)
@@ -196,7 +198,7 @@ def test_finished_stages_are_skipped_and_what_changed_runs_again(numbers: Path, 
     assert up_to_date(quick_fit(numbers, workdir), workdir) == {*models, "metrics.json", "export/1"}
     assert contents(workdir) == before
 
-    other = [{"name": "no_distillation"}, {"name": "student", "teachers": ["position", "click"], "alpha": 0.25}]
+    other = [{"name": "no_distillation"}, {"name": "student", "teachers": ["click"], "alpha": 0.25}]
     redone = up_to_date(quick_fit(numbers, workdir, recipes=other), workdir)
     assert redone == models - {"students/student"}
     after = contents(workdir)
@@ -212,9 +214,9 @@ def test_finished_stages_are_skipped_and_what_changed_runs_again(numbers: Path, 
     assert not [name for name in changed if "no_distillation" in name]
     assert any(name.startswith("export/2/") for name in after)
 
-    teachers = [{"name": "position", "sees": ["position"]}, {"name": "click", "sees": ["click", "position"]}]
+    teachers = [{"name": "click", "sees": ["click", "position"]}]
     redone = up_to_date(quick_fit(numbers, workdir, recipes=other, teachers=teachers), workdir)
-    assert redone == {"teachers/position", "students/no_distillation"}
+    assert redone == {"students/no_distillation"}
 
 
 @pytest.mark.slow
@@ -231,9 +233,11 @@ def test_a_killed_run_leaves_no_half_stage_and_the_next_one_completes(numbers: P
     task = write_task(
         numbers,
         NUMBERS,
-        **{**QUICK, "evaluation": {"baseline": "student", "bootstrap_samples": 100}},
-        teachers=[{"name": "click", "sees": ["click"]}],
-        recipes=[{"name": "student", "teachers": ["click"]}],
+        **{
+            **QUICK,
+            "evaluation": {"baseline": "student", "bootstrap_samples": 100},
+            "recipes": [{"name": "student", "teachers": ["click"]}],
+        },
     )
     command = [sys.executable, "-m", "trainer", "fit", "--config", str(task), "--workdir", str(tmp_path / "run")]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
