@@ -65,7 +65,8 @@ class Comparison:
         return float(self._sums[model].sum()) / self._count
 
     def _means(self, model: str) -> Floats:
-        return self._resampled(self._sums[model]) / self._counts
+        with np.errstate(invalid="ignore"):  # of few queries and seeds a resample may hold no group that was measured
+            return self._resampled(self._sums[model]) / self._counts
 
     def _resampled(self, table: NDArray[np.float64]) -> Floats:
         """[samples]: the sum of a table [queries, seeds] in each resample."""

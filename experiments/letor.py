@@ -15,6 +15,7 @@ from features.task import Section, Task, load_task, merged
 
 SPLITS = ("train", "valid", "test")
 SIMULATED = "simulated"  # the set of a quick run
+SMALL_TASK = Path(__file__).parent / "configs" / "mq2008.yaml"  # which fits it
 
 
 class Fold(Section):

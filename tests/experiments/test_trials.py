@@ -1,0 +1,60 @@
+"""A trial for real: the job makes a dataset of simulated LETOR files, the trainer trains, LambdaMART beside it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.letor import Fold, conversion
+from experiments.simulated_letor import QUERIES, write_simulated_set
+from experiments.trials import PLACE, run_trial, trial
+from features.errors import InputError
+from features.task import Task, load_task, merged
+
+ROOT = Path(__file__).parents[2]
+CHANGE: Task = {
+    "seed": 3,
+    "data": {"dataset": f"{PLACE}/dataset", "relevance": None},
+    "teachers": [{"name": "privileged", "sees": ["privileged"]}],
+    "recipes": [{"name": "pfd", "teachers": ["privileged"]}],
+    "evaluation": {"baseline": "pfd", "bootstrap_samples": 100},
+    "export": {"recipe": "pfd"},
+    "student": {"hidden": [8]},
+    "training": {"steps": 20, "evaluate_every": 10},
+}
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    fold = Fold(**write_simulated_set(tmp_path_factory.mktemp("simulated")))
+    task = merged(load_task(str(ROOT / "experiments" / "configs" / "mq2008.yaml")), CHANGE)
+    lambdamart = {"rounds": 40, "patience": 10, "min_data_in_leaf": 5}
+    return dict(trial(task, [conversion(fold)], seed=3)) | {"lambdamart": lambdamart}
+
+
+@pytest.fixture(scope="module")
+def result(cell: dict[str, Any]) -> dict[str, Any]:
+    return run_trial(cell)
+
+
+def test_every_model_is_measured_on_the_same_positive_test_groups(result: dict[str, Any]) -> None:
+    positive = result["splits"]["test"]["positive"]
+    assert 0 < positive < result["splits"]["test"]["groups"] == QUERIES["test"]
+    assert len(set(result["queries"])) == len(result["queries"]) == positive
+    for metric in ("ndcg@8", "ndcg@16", "ndcg@32"):
+        assert set(result["per_group"][metric]) == {"random_order", "teacher_privileged", "pfd", "lambdamart"}
+        assert all(len(values) == positive for values in result["per_group"][metric].values())
+        assert all(0.0 <= value <= 1.0 for values in result["per_group"][metric].values() for value in values)
+    assert result["histories"]["pfd"]["steps"] == [10, 20]
+
+
+def test_lambdamart_learns_what_the_simulated_set_has_to_learn(result: dict[str, Any]) -> None:
+    ndcg = {name: np.mean(values) for name, values in result["per_group"]["ndcg@16"].items()}
+    assert ndcg["lambdamart"] > ndcg["random_order"]
+
+
+def test_a_job_that_fails_says_which_and_why(cell: dict[str, Any]) -> None:
+    broken = {**cell, "jobs": [["beam_jobs.letor_to_elwc", "--train", "absent.txt", *cell["jobs"][0][3:]]]}
+    with pytest.raises(InputError, match=r"beam_jobs.letor_to_elwc: .*absent\.txt"):
+        run_trial(broken)
