@@ -10,6 +10,8 @@ from features.spec import FeatureSpec, load_spec
 from features.task import Section, load_task, parse, parse_section
 from trainer.recipes import OF_PROBABILITIES, LossName, Recipe, TeacherConfig, weighable
 
+MetricName = Literal["ndcg", "precision", "recall"]  # the keys of trainer.metrics.TOP_K_METRICS
+
 
 class DataConfig(Section):
     """Where the trainer's inputs are; `gs://` works wherever a local path does."""
@@ -80,10 +82,17 @@ class EvaluationConfig(Section):
     """What is measured on the test split, and how it is compared."""
 
     impute: tuple[Literal["zero", "mean"], ...] = ()  # judge teachers served with such values, too: a warning
-    cutoffs: tuple[int, ...] = (8, 16, 32)  # NDCG@k; the first decides
+    metrics: tuple[MetricName, ...] = ("ndcg",)  # each at every cutoff; tables and gains go by NDCG
+    cutoffs: tuple[int, ...] = (8, 16, 32)  # the k of NDCG@k and so on; the first decides
     baseline: str = "no_distillation"  # the recipe that others are compared with
     bootstrap_samples: int = Field(default=2000, ge=100)
     confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "EvaluationConfig":
+        if self.metrics[:1] != ("ndcg",):
+            raise ValueError(f"metrics {list(self.metrics)} must begin with ndcg, by which tables and gains go")
+        return self
 
 
 class ExportConfig(Section):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from features.errors import InputError
-from trainer.metrics import Floats, PairedBootstrap, expected_random_ndcg, ndcg
+from trainer.metrics import TOP_K_METRICS, Floats, PairedBootstrap, expected_random_ndcg, ndcg
 from trainer.ranker import Ranker
 from trainer.references import Bm25, read_relevance
 from trainer.run import Run
@@ -36,7 +36,7 @@ class TestGroups:
 
 
 def evaluate(run: Run) -> dict[str, Any]:
-    """Measures all models of a run; writes metrics.json and, for later comparisons, each group's NDCG.
+    """Measures all models of a run; writes metrics.json and, for later comparisons, each group's values.
 
     Skipped when metrics.json holds these very models, measured in this way.
     Errors: InputError when the test split has no positive group.
@@ -184,16 +184,16 @@ def _test_scores(run: Run, model: Ranker, impute: str | None = None) -> Floats:
 def _per_group(
     run: Run, groups: TestGroups, scores: dict[str, Floats], relevance: Floats | None
 ) -> dict[str, dict[str, Floats]]:
-    """metric -> model -> NDCG of each test group, also written to a file that holds numbers alone."""
+    """metric -> model -> its value for each test group, also written to a file that holds numbers alone."""
     per_group: dict[str, dict[str, Floats]] = {}
-    for cutoff in run.config.evaluation.cutoffs:
-        values = {
-            name: ndcg(groups.labels, s[:, : groups.mask.shape[1]], groups.mask, cutoff) for name, s in scores.items()
-        }
-        per_group[f"ndcg@{cutoff}"] = {
-            "random_order": expected_random_ndcg(groups.labels, groups.mask, cutoff),
-            **values,
-        }
+    labels, mask = groups.labels, groups.mask
+    for name in run.config.evaluation.metrics:
+        metric = TOP_K_METRICS[name]
+        for cutoff in run.config.evaluation.cutoffs:
+            per_group[f"{name}@{cutoff}"] = {
+                "random_order": metric.of_random_order(labels, mask, cutoff),
+                **{model: metric.of(labels, s[:, : mask.shape[1]], mask, cutoff) for model, s in scores.items()},
+            }
     if relevance is not None:
         judged = (np.where(groups.mask, relevance, 0.0) > 0).any(axis=1)
         truth, mask = relevance[judged], groups.mask[judged]

@@ -53,7 +53,7 @@ def methods(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, An
         teachers=TEACHERS,
         recipes=RECIPES,
         student={"layers": 0, "hidden": [8]},
-        evaluation={"impute": ["zero", "mean"]},
+        evaluation={"impute": ["zero", "mean"], "metrics": ["ndcg", "precision", "recall"]},
         export={"recipe": "crossed"},
     )
     config = load_config(str(task))
@@ -70,6 +70,23 @@ def test_every_recipe_is_trained_and_measured(methods: tuple[Run, dict[str, Any]
     students = [name for name, model in metrics["models"].items() if model["kind"] == "student"]
     assert students == [recipe["name"] for recipe in RECIPES]
     assert all(0.0 < metrics["models"][name]["ndcg@8"]["value"] <= 1.0 for name in students)
+
+
+def test_every_metric_is_measured_at_every_cutoff_and_ndcg_makes_the_table(methods: tuple[Run, dict[str, Any]]) -> None:
+    run, metrics = methods
+    kept = np.load(f"{run.workdir}/metrics_per_group.npz", allow_pickle=False)
+    test = positive_only(with_label(run.test.groups, "purchase"))
+    scored = score(load_student(run, run.config.recipes["crossed"]), test)
+    ranked = np.argsort(np.where(scored.mask, -scored.scores, np.inf), axis=1, kind="stable")
+    bought = np.take_along_axis(scored.labels * scored.mask, ranked, axis=1)
+    for k in metrics["cutoffs"]:
+        found = bought[:, :k].sum(axis=1)
+        for name, expected in (("precision", found / k), ("recall", found / bought.sum(axis=1))):
+            np.testing.assert_allclose(kept[f"{name}@{k}/crossed"], expected, atol=1e-6)
+            assert metrics["models"]["crossed"][f"{name}@{k}"]["value"] == pytest.approx(expected.mean())
+            assert 0.0 < metrics["models"]["random_order"][f"{name}@{k}"]["value"] <= 1.0
+    assert "NDCG@8" in table_lines(metrics)[0]
+    assert "precision" not in table_lines(metrics)[0]
 
 
 def test_a_generalised_teacher_is_blind_to_regular_features(methods: tuple[Run, dict[str, Any]]) -> None:

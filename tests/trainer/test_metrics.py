@@ -1,12 +1,26 @@
-"""NDCG against hand arithmetic and TF-Ranking; intervals against what a resample must give."""
+"""NDCG, precision and recall by hand arithmetic, NDCG against TF-Ranking; intervals against what a resample gives."""
 
 from itertools import permutations
 from math import log2
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from trainer.metrics import Interval, PairedBootstrap, expected_random_ndcg, ndcg
+from features.errors import InputError
+from features.task import parse
+from trainer.config import EvaluationConfig, MetricName
+from trainer.metrics import (
+    TOP_K_METRICS,
+    Interval,
+    PairedBootstrap,
+    TopKMetric,
+    expected_random_precision,
+    expected_random_recall,
+    ndcg,
+    precision,
+    recall,
+)
 
 
 def full(*shape: int) -> np.ndarray:
@@ -51,12 +65,67 @@ def test_a_group_without_positive_is_nan_and_leaves_the_others_alone() -> None:
     assert values[1] == 1.0
 
 
+@pytest.mark.parametrize(("cutoff", "found"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 3), (8, 3)])
+def test_precision_and_recall_count_the_positives_in_the_first_places(cutoff: int, found: int) -> None:
+    # ranked: no, yes, no, yes, yes; a grade of 2 is as positive as one of 1
+    labels, scores = np.array([[2.0, 0.0, 1.0, 1.0, 0.0]]), np.array([[4.0, 5.0, 1.0, 2.0, 3.0]])
+    assert precision(labels, scores, full(1, 5), cutoff) == pytest.approx([found / cutoff])
+    assert recall(labels, scores, full(1, 5), cutoff) == pytest.approx([found / 3])
+
+
+def test_a_perfect_order_of_fewer_items_than_the_cutoff_has_not_the_precision_1() -> None:
+    labels, scores, mask = np.array([[1.0, 1.0, 7.0]]), np.array([[2.0, 1.0, 9.0]]), np.array([[True, True, False]])
+    assert precision(labels, scores, mask, 8) == [2 / 8]  # the padding's label does not count, whatever its score
+    assert recall(labels, scores, mask, 8) == recall(labels, scores, mask, 2) == [1.0]
+    assert precision(labels, scores, mask, 1) == [1.0]
+    assert recall(labels, scores, mask, 1) == [0.5]
+
+
+@pytest.mark.parametrize("place", [1, 5, 17])
+def test_ties_keep_the_item_order_of_precision_and_recall_too(place: int) -> None:
+    labels, scores = np.zeros((1, 40)), np.zeros((1, 40))
+    labels[0, place] = 1.0
+    for metric, whole in ((precision, 1 / (place + 1)), (recall, 1.0)):
+        assert metric(labels, scores, full(1, 40), place) == [0.0]
+        assert metric(labels, scores, full(1, 40), place + 1) == pytest.approx([whole])
+
+
+def test_with_binary_labels_precision_at_1_is_ndcg_at_1() -> None:
+    generator = np.random.default_rng(2)
+    labels, scores = generator.integers(0, 2, (30, 6)).astype(float), generator.random((30, 6))
+    np.testing.assert_array_equal(precision(labels, scores, full(30, 6), 1), ndcg(labels, scores, full(30, 6), 1))
+
+
+def test_precision_and_recall_of_a_group_without_positive_are_nan_and_leave_the_others_alone() -> None:
+    labels, scores = np.array([[0.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 2.0], [1.0, 2.0]])
+    for metric in TOP_K_METRICS.values():
+        for values in (metric.of(labels, scores, full(2, 2), 1), metric.of_random_order(labels, full(2, 2), 1)):
+            assert np.isnan(values).tolist() == [True, False]
+
+
 @pytest.mark.parametrize("cutoff", [1, 2, 3, 4, 8])
-def test_expected_random_ndcg_is_the_mean_over_all_permutations(cutoff: int) -> None:
+@pytest.mark.parametrize("metric", TOP_K_METRICS.values(), ids=list(TOP_K_METRICS))
+def test_what_is_expected_of_a_random_order_is_the_mean_over_all_permutations(metric: TopKMetric, cutoff: int) -> None:
     labels, mask = np.array([[2.0, 0.0, 1.0, 0.0, 5.0]]), np.array([[True] * 4 + [False]])
     orders = [[*order, 9.0] for order in permutations([1.0, 2.0, 3.0, 4.0])]
-    mean = np.mean([ndcg(labels, np.array([order]), mask, cutoff) for order in orders])
-    assert expected_random_ndcg(labels, mask, cutoff) == pytest.approx([mean])
+    mean = np.mean([metric.of(labels, np.array([order]), mask, cutoff) for order in orders])
+    assert metric.of_random_order(labels, mask, cutoff) == pytest.approx([mean])
+
+
+def test_a_random_order_finds_its_share_of_the_positives() -> None:
+    # 2 of 5 items are positive: any 3 places hold 3/5 of them; 8 places hold both
+    labels = np.array([[1.0, 0.0, 0.0, 1.0, 0.0]])
+    assert expected_random_precision(labels, full(1, 5), 3) == pytest.approx([2 / 5])
+    assert expected_random_recall(labels, full(1, 5), 3) == pytest.approx([3 / 5])
+    assert expected_random_precision(labels, full(1, 5), 8) == pytest.approx([2 / 8])
+    assert expected_random_recall(labels, full(1, 5), 8) == [1.0]
+
+
+def test_a_task_file_may_name_every_metric_and_begins_with_ndcg() -> None:
+    assert set(get_args(MetricName)) == set(TOP_K_METRICS)
+    for metrics in (["precision", "ndcg"], []):
+        with pytest.raises(InputError, match="must begin with ndcg"):
+            parse({"metrics": metrics}, "evaluation", EvaluationConfig)
 
 
 def test_agrees_with_tf_ranking_where_nothing_is_tied() -> None:
