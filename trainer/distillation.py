@@ -67,30 +67,32 @@ def distillation_loss(
     teacher_logits: tf.Tensor,
     group_weights: tf.Tensor,
     objective: Objective,
-) -> tf.Tensor:
-    """alpha * data loss + (1 - alpha) * (weighted) mean over teachers of the teacher loss, summed over the batch.
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The two terms whose sum is minimised: alpha * data loss, and (1 - alpha) * (weighted) mean over teachers of the
+    teacher loss, each summed over the batch.
 
-    Both terms are sums over items; the caller divides the result by the batch's items, so that labels, being sparse,
-    leave the greater part to the teachers: that is what makes the method work.
+    Both are sums over items; the caller divides both by the batch's items, so that labels, being sparse, leave the
+    greater part to the teachers: that is what makes the method work.
 
     scores, labels: float32 [groups, items]; mask: bool [groups, items]; group_weights: float32 [groups].
     teacher_logits: float32 [groups, items, teachers], constants; teachers may be 0.
-    Returns a float32 scalar. Source: Yang et al. 2022, eq. 1; Table 5 for the groups that the data loss counts.
+    Returns two float32 scalars; without teachers the second is 0.
+    Source: Yang et al. 2022, eq. 1; Table 5 for the groups that the data loss counts.
     """
     data = objective.data_loss(labels, scores, mask) * group_weights
     if objective.data_loss_groups == "positive":
         data = tf.where(is_positive_group(labels, mask), data, 0.0)
-    total = objective.data_weight * tf.reduce_sum(data)
+    data_term = objective.data_weight * tf.reduce_sum(data)
     teachers = teacher_logits.shape[-1] or 0
-    if objective.teacher_loss and teachers and objective.data_weight < 1.0:
-        constants = tf.unstack(tf.stop_gradient(teacher_logits), axis=2)
-        weights = objective.teacher_weights or (1.0,) * teachers
-        losses = [
-            weight * tf.reduce_sum(objective.teacher_loss(teacher, scores, mask) * group_weights)
-            for teacher, weight in zip(constants, weights, strict=True)
-        ]
-        total += (1.0 - objective.data_weight) * tf.add_n(losses) / sum(weights)
-    return total
+    if not (objective.teacher_loss and teachers and objective.data_weight < 1.0):
+        return data_term, tf.constant(0.0)
+    constants = tf.unstack(tf.stop_gradient(teacher_logits), axis=2)
+    weights = objective.teacher_weights or (1.0,) * teachers
+    losses = [
+        weight * tf.reduce_sum(objective.teacher_loss(teacher, scores, mask) * group_weights)
+        for teacher, weight in zip(constants, weights, strict=True)
+    ]
+    return data_term, (1.0 - objective.data_weight) * tf.add_n(losses) / sum(weights)
 
 
 def is_positive_group(labels: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -28,6 +28,7 @@ class Progress:
         speed = history.pairs / max(history.seconds, 1e-9)
         with self._curves.as_default(step):
             tf.summary.scalar("loss/training", history.training_loss[-1])
+            tf.summary.scalar("loss/teacher term", history.teacher_term[-1])
             tf.summary.scalar("loss/validation", history.validation_loss[-1])
             tf.summary.scalar("validation NDCG@8", history.validation_ndcg[-1])
             tf.summary.scalar("pairs per second", speed)

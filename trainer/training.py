@@ -28,6 +28,7 @@ class History:
 
     steps: list[int] = field(default_factory=list)
     training_loss: list[float] = field(default_factory=list)  # a mean over items since the entry before
+    teacher_term: list[float] = field(default_factory=list)  # its part (1 - alpha) * teacher loss; 0 without teachers
     validation_loss: list[float] = field(default_factory=list)  # a mean over the items of positive groups
     validation_ndcg: list[float] = field(default_factory=list)
     best_step: int = 0
@@ -109,22 +110,22 @@ class Training:
         several_steps = tf.function(self._several_steps, autograph=False)  # converting the model takes seconds
         step, since_best = 0, 0
         while step < self.config.steps and since_best < self.config.patience:
-            loss_sum, items = 0.0, 0
+            terms, items = np.zeros(2), 0  # equation 1's two, summed over items
             target = min(step + self.config.evaluate_every, self.config.steps)
             while step < target:
                 now = min(STEPS_TOGETHER, target - step)
-                loss, counted = several_steps(iterator, tf.constant(now))
-                loss_sum, items, step = loss_sum + float(loss), items + int(counted), step + now
-            if not np.isfinite(loss_sum):
+                summed, counted = several_steps(iterator, tf.constant(now))
+                terms, items, step = terms + summed.numpy(), items + int(counted), step + now
+            if not np.isfinite(terms.sum()):
                 raise InputError(
-                    f"training diverged: the loss is {loss_sum} at step {step}, expected a finite number. "
+                    f"training diverged: the loss is {terms.sum()} at step {step}, expected a finite number. "
                     "Lower learning_rate or clip_norm in the task file"
                 )
             running = self.model.get_weights()
             if self.config.averaging:
                 # what is judged and kept is the running average of the weights; training goes on from the last ones
                 self.optimiser.finalize_variable_values(self.model.trainable_variables)
-            value = self._validate(history, validation, step, loss_sum / max(items, 1))
+            value = self._validate(history, validation, step, terms / max(items, 1))
             history.pairs += items
             history.seconds = time.monotonic() - started
             if value > best:
@@ -136,26 +137,28 @@ class Training:
         self.model.set_weights(best_weights)
         return history
 
-    def _validate(self, history: History, validation: Batches, step: int, training_loss: float) -> float:
+    def _validate(self, history: History, validation: Batches, step: int, terms: Floats) -> float:
         scored = score_batches(self.model, validation)
         history.steps.append(step)
-        history.training_loss.append(training_loss)
+        history.training_loss.append(float(terms.sum()))
+        history.teacher_term.append(float(terms[1]))
         history.validation_loss.append(mean_loss(self.objective.data_loss, scored))
         history.validation_ndcg.append(float(np.nanmean(ndcg(scored.labels, scored.scores, scored.mask, 8))))
         return -history.validation_loss[-1] if self.config.select_by == "loss" else history.validation_ndcg[-1]
 
     def _several_steps(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        def one_more(step: tf.Tensor, loss_sum: tf.Tensor, items: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            loss, counted = self.strategy.run(self.train_step, args=(next(iterator),))
-            loss = self.strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)
+        def one_more(step: tf.Tensor, terms: tf.Tensor, items: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            of_step, counted = self.strategy.run(self.train_step, args=(next(iterator),))
+            of_step = self.strategy.reduce(tf.distribute.ReduceOp.SUM, of_step, axis=None)
             counted = self.strategy.reduce(tf.distribute.ReduceOp.SUM, counted, axis=None)
-            return step + 1, loss_sum + loss, items + counted
+            return step + 1, terms + of_step, items + counted
 
-        start = (tf.constant(0), tf.constant(0.0), tf.constant(0, tf.int64))
-        _, loss_sum, items = tf.while_loop(lambda step, *_: step < steps, one_more, start)
-        return loss_sum, items
+        start = (tf.constant(0), tf.zeros([2]), tf.constant(0, tf.int64))
+        _, terms, items = tf.while_loop(lambda step, *_: step < steps, one_more, start)
+        return terms, items
 
     def train_step(self, batch: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
+        """One step. Returns equation 1's two terms, float32 [2], summed over items, and how many items there were."""
         mask = batch["mask"]
         here = tf.math.count_nonzero(mask)
         context = tf.distribute.get_replica_context()
@@ -164,11 +167,11 @@ class Training:
         logits = batch.get("teacher_logits", tf.zeros([*tf.unstack(tf.shape(mask)), 0]))
         with tf.GradientTape() as tape:
             scores = self.model(batch["regular"], batch["privileged"], mask, training=True)
-            total = distillation_loss(scores, batch["label"], mask, logits, batch["weight"], self.objective)
-            loss = total / items + self._half_squared_length() / context.num_replicas_in_sync
+            terms = distillation_loss(scores, batch["label"], mask, logits, batch["weight"], self.objective)
+            loss = tf.add_n(terms) / items + self._half_squared_length() / context.num_replicas_in_sync
         variables = self.model.trainable_variables
         self.optimiser.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return total, here
+        return tf.stack(terms), here
 
     def _half_squared_length(self) -> tf.Tensor:
         """l2 times half the weights' squared length; biases and gains are left out, as of weight decay."""

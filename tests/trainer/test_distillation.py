@@ -29,10 +29,10 @@ def equation_1(alpha: float, **recipe: Any) -> Objective:
     return objective_of(Recipe.model_validate(fields), "rank_bce")
 
 
-def total(
+def terms(
     objective: Objective, teachers: Any = TEACHERS, scores: Any = SCORES, weights: tuple[float, ...] = (1.0, 1.0)
-) -> float:
-    loss = distillation_loss(
+) -> tuple[float, float]:
+    data, teacher = distillation_loss(
         tf.constant(scores),
         tf.constant(LABELS),
         tf.constant(MASK),
@@ -40,7 +40,11 @@ def total(
         tf.constant(weights),
         objective,
     )
-    return float(loss)
+    return float(data), float(teacher)
+
+
+def total(*arguments: Any, **options: Any) -> float:
+    return sum(terms(*arguments, **options))
 
 
 def data_loss(group: int) -> float:
@@ -57,8 +61,8 @@ def teacher_loss(teacher: int) -> float:
 
 def test_two_teachers_a_positive_and_an_unlabelled_group_by_hand() -> None:
     # data: group A alone; teachers: both groups, averaged over the two teachers; both plain sums over items
-    expected = 0.3 * data_loss(0) + 0.7 * (teacher_loss(0) + teacher_loss(1)) / 2
-    assert total(equation_1(0.3)) == pytest.approx(expected, rel=1e-6)
+    expected = (0.3 * data_loss(0), 0.7 * (teacher_loss(0) + teacher_loss(1)) / 2)
+    assert terms(equation_1(0.3)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_weighted_teachers_share_what_alpha_leaves_by_their_weights() -> None:
@@ -69,7 +73,7 @@ def test_weighted_teachers_share_what_alpha_leaves_by_their_weights() -> None:
 
 def test_both_terms_are_sums_that_leave_one_divisor_to_the_caller() -> None:
     # the same unlabelled group once more: the teachers' term grows by that group's own, the data term not at all
-    twice = distillation_loss(
+    data, teacher = distillation_loss(
         tf.constant([*SCORES, SCORES[1]]),
         tf.constant([*LABELS, LABELS[1]]),
         tf.constant([*MASK, MASK[1]]),
@@ -78,16 +82,18 @@ def test_both_terms_are_sums_that_leave_one_divisor_to_the_caller() -> None:
         equation_1(0.5),
     )
     group_b = sum(cross_entropy(sigma(TEACHERS[1][i][t]), SCORES[1][i]) for i in range(2) for t in range(2)) / 2
-    assert float(twice) - total(equation_1(0.5)) == pytest.approx(0.5 * group_b, rel=1e-5)
+    once = terms(equation_1(0.5))
+    assert float(data) == once[0]
+    assert float(teacher) - once[1] == pytest.approx(0.5 * group_b, rel=1e-5)
 
 
 def test_alpha_one_is_the_data_loss_with_or_without_teachers() -> None:
-    assert total(equation_1(1.0)) == pytest.approx(data_loss(0), rel=1e-6)
-    assert total(equation_1(1.0), np.zeros((2, 3, 0))) == pytest.approx(data_loss(0), rel=1e-6)
+    assert terms(equation_1(1.0)) == pytest.approx((data_loss(0), 0.0), rel=1e-6)
+    assert terms(equation_1(1.0), np.zeros((2, 3, 0))) == pytest.approx((data_loss(0), 0.0), rel=1e-6)
 
 
 def test_alpha_zero_is_the_teachers_alone() -> None:
-    assert total(equation_1(0.0)) == pytest.approx((teacher_loss(0) + teacher_loss(1)) / 2, rel=1e-6)
+    assert terms(equation_1(0.0)) == pytest.approx((0.0, (teacher_loss(0) + teacher_loss(1)) / 2), rel=1e-6)
 
 
 def test_data_loss_of_all_groups_takes_unlabelled_ones_as_negative() -> None:
@@ -107,18 +113,19 @@ def test_teacher_logits_of_padding_do_not_matter() -> None:
 
 
 def test_all_padded_batch_has_zero_loss() -> None:
-    loss = distillation_loss(
+    both = distillation_loss(
         tf.ones([2, 3]), tf.ones([2, 3]), tf.zeros([2, 3], tf.bool), tf.ones([2, 3, 2]), tf.ones([2]), equation_1(0.5)
     )
-    assert float(loss) == 0.0
+    assert [float(term) for term in both] == [0.0, 0.0]
 
 
 def test_teachers_are_constants_for_the_gradient() -> None:
     scores, teachers = tf.Variable(SCORES), tf.Variable(TEACHERS)
     with tf.GradientTape() as tape:
-        loss = distillation_loss(
+        both = distillation_loss(
             scores, tf.constant(LABELS), tf.constant(MASK), teachers, tf.ones([2]), equation_1(0.5)
         )
+        loss = tf.add_n(both)
     to_scores, to_teachers = tape.gradient(loss, [scores, teachers])
     assert to_teachers is None
     # d CE(sigma(s), p) / d s = sigma(s) - p, for the label in group A, and for the mean teacher everywhere
@@ -174,9 +181,10 @@ def test_scores_stay_as_they_are() -> None:
 def test_gradient_equals_finite_differences() -> None:
     scores = tf.Variable(SCORES)
     with tf.GradientTape() as tape:
-        loss = distillation_loss(
+        both = distillation_loss(
             scores, tf.constant(LABELS), tf.constant(MASK), tf.constant(TEACHERS), tf.ones([2]), equation_1(0.4)
         )
+        loss = tf.add_n(both)
     gradient = tape.gradient(loss, scores).numpy()
     for index in np.ndindex(2, 3):
         up, down = np.array(SCORES, np.float32), np.array(SCORES, np.float32)

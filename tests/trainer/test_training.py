@@ -15,9 +15,10 @@ from features.errors import InputError
 from tests.trainer.rankers import new_ranker
 from trainer.config import TrainingConfig
 from trainer.data import positive_only, scoring_batches, training_batches, with_label
-from trainer.distillation import Objective
+from trainer.distillation import Objective, objective_of
 from trainer.losses import rank_bce
 from trainer.metrics import ndcg
+from trainer.recipes import Recipe
 from trainer.run import Run
 from trainer.training import GroupScores, Halving, History, Training, mean_loss, score, strategy_of
 
@@ -64,6 +65,29 @@ def test_the_history_counts_real_items(run: Run, learned: tuple[Any, History]) -
     assert history.steps == [30, 60, 90, 120, 150][: len(history.steps)]
     assert 2 * 8 * history.steps[-1] <= history.pairs <= 11 * 8 * history.steps[-1]
     assert json.loads(json.dumps(history.to_json())) == history.to_json()
+
+
+def test_the_history_tells_what_part_of_the_loss_the_teachers_made(run: Run) -> None:
+    # a ranker of zeros, which a learning rate of nothing leaves so, scores 0: every cross-entropy is log 2, whatever
+    # the target. Every group has a click, so the data term is 0.3 log 2 an item and the teachers' is 0.7 log 2
+    model = new_ranker(run, layers=0, dropout=0.0)
+    model.set_weights([np.zeros_like(weights) for weights in model.get_weights()])
+    clicked = with_label(run.train.groups, "click")
+
+    def taught(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "teacher_logits": tf.random.normal([*tf.unstack(tf.shape(batch["mask"])), 2])}
+
+    config = TrainingConfig(steps=60, evaluate_every=30, learning_rate=1e-12, warmup_steps=0)
+    objective = objective_of(Recipe(name="student", teachers=("one", "two"), alpha=0.3), "rank_bce")
+    training = Training(model, config, objective, run.strategy)
+    batches = training_batches(clicked, 8, seed=1).map(taught)
+    history = training.train(batches, scoring_batches(clicked), lambda _: None)
+    assert history.training_loss == pytest.approx([np.log(2.0)] * 2, rel=1e-5)
+    assert history.teacher_term == pytest.approx([0.7 * np.log(2.0)] * 2, rel=1e-5)
+
+
+def test_without_teachers_their_part_is_nothing(learned: tuple[Any, History]) -> None:
+    assert learned[1].teacher_term == [0.0] * len(learned[1].steps)
 
 
 def test_training_stops_after_its_patience_and_returns_to_the_best(run: Run) -> None:
@@ -159,8 +183,8 @@ def two_steps(strategy):
     training = Training(model, config, OBJECTIVE, strategy)
     batches = tf.data.Dataset.from_tensors(batch).unbatch().batch(8).repeat()
     iterator = iter(strategy.experimental_distribute_dataset(batches))
-    loss, counted = tf.function(training._several_steps)(iterator, tf.constant(2))
-    return float(loss), int(counted), np.concatenate([w.ravel() for w in model.get_weights()]).tolist()
+    terms, counted = tf.function(training._several_steps)(iterator, tf.constant(2))
+    return terms.numpy().tolist(), int(counted), np.concatenate([w.ravel() for w in model.get_weights()]).tolist()
 
 print(json.dumps([
     two_steps(tf.distribute.OneDeviceStrategy("/cpu:0")),
