@@ -21,7 +21,7 @@ FEATURES = {
     "query": ("context", ("text",), "id"),
     "item_id": ("item", ("text",), "id"),
     "regular": ("item", ("float",), "regular"),
-    "privileged": ("item", ("float",), "privileged"),
+    "privileged": ("item", ("float", "bool"), "privileged"),
     "label": ("item", ("bool", "int"), "label"),
 }
 LABEL_TYPES = {"gumbel": "bool", "graded": "int"}
@@ -34,6 +34,7 @@ class LetorOptions(Section):
     labels: Literal["gumbel", "graded"] = "gumbel"  # 1 or 0, drawn by relevance; or relevance as it is
     temperature: float = Field(default=4.0, gt=0)  # t of eq. 2; the larger, the less is left to chance
     tau: float = 4.8  # the relevance at which a document's label would be 1 as often as 0
+    privileged_tau: float | None = None  # the same of a privileged bool; None: features of the files are privileged
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,14 @@ class LetorProtocol:
 
     @property
     def features(self) -> int:
-        """The features of a document, regular and privileged together."""
+        """The features of a document in the files, regular and privileged together."""
         return self.spec["regular"].length + self.privileged
 
     @property
     def privileged(self) -> int:
-        return self.spec["privileged"].length if "privileged" in self.spec else 0
+        """The features of the files that become privileged."""
+        drawn = self.options.privileged_tau is not None
+        return self.spec["privileged"].length if "privileged" in self.spec and not drawn else 0
 
     def left_out(self, group: JudgedGroup) -> str | None:
         """Why a group is left out; None where it stays."""
@@ -66,8 +69,12 @@ class LetorProtocol:
         """One a document: bool [n] where they are drawn, int64 [n] where they are the relevance."""
         if self.options.labels == "graded":
             return group.relevance
+        return self.drawn(group, self.options.tau)
+
+    def drawn(self, group: JudgedGroup, tau: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """bool [n]; whatever tau, from the same draws."""
         draws = gumbels(self.seed, group.query, group.item_ids)
-        return binary_labels(group.relevance, draws, self.options.temperature, self.options.tau)
+        return binary_labels(group.relevance, draws, self.options.temperature, tau)
 
 
 def log1p(values: Floats) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -89,3 +96,26 @@ def refuse_unfillable(spec: FeatureSpec, options: LetorOptions) -> None:
         raise InputError(f"features: no {', '.join(sorted(missing))}, which the dataset needs; see configs/letor.yaml")
     if spec.label.type != (expected := LABEL_TYPES[options.labels]):
         raise InputError(f"features.label: type {spec.label.type}, but letor.labels {options.labels} gives {expected}")
+    refuse_unfillable_privilege(spec, options)
+
+
+def refuse_unfillable_privilege(spec: FeatureSpec, options: LetorOptions) -> None:
+    """Errors: InputError."""
+    tau, found = options.privileged_tau, spec["privileged"].type if "privileged" in spec else "absent"
+    if tau is None:
+        if found == "bool":
+            raise InputError(
+                "features.privileged is bool, but letor.privileged_tau, by which it would be drawn, is missing: add "
+                "it, or make privileged a float with the length that it takes of the files' features"
+            )
+        return
+    if found != "bool":
+        raise InputError(
+            f"letor.privileged_tau is {tau:g}, but features.privileged is {found}: make it {{type: bool, level: item, "
+            "role: privileged} and regular as long as the files' features, or remove letor.privileged_tau"
+        )
+    if options.labels == "graded":
+        raise InputError(
+            f"letor.privileged_tau is {tau:g} with letor.labels graded, but it shares the draws of labels that are "
+            "drawn: make letor.labels gumbel, or remove letor.privileged_tau"
+        )

@@ -103,9 +103,11 @@ def in_hash_order(group: JudgedGroup, seed: int) -> JudgedGroup:
 def columns_of(group: JudgedGroup, protocol: LetorProtocol, chosen: FeatureSplit) -> dict[str, Any]:
     """The group's items by feature: lists or arrays [n], vectors float32 [n, length]."""
     values = log1p(group.values)
+    tau = protocol.options.privileged_tau
     return {
         "item_id": group.item_ids,
         **{name: values[:, np.array(ids) - 1] for name, ids in chosen._asdict().items() if ids},
+        **({} if tau is None else {"privileged": protocol.drawn(group, tau)}),
         "label": protocol.labels(group),
     }
 

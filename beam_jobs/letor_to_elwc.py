@@ -142,9 +142,10 @@ def describe(manifest: DatasetManifest, output: str, seconds: float) -> str:
         dropped = ", ".join(f"{reason} {count}" for reason, count in manifest.options["left_out"][split].items())
         positive = f"{counted.groups_with_label} with a positive label"
         lines.append(f"  {split}: {counted.groups} groups ({positive}), {counted.items} documents; left out: {dropped}")
-    correlations = manifest.options["correlations"]
+    correlations, tau = manifest.options["correlations"], manifest.options["privileged_tau"]
     named = [f"{feature} ({correlations[str(feature)]:+.3f})" for feature in manifest.options["privileged"]]
-    lines.append(f"  privileged features (correlation with the label): {listed(named) or 'none'}")
+    drawn = [] if tau is None else [f"one, drawn as the label is with tau {tau:g}"]
+    lines.append(f"  privileged features (correlation with the label): {listed(named or drawn) or 'none'}")
     lines += [f"  warning: {warning}" for warning in manifest.warnings]
     items = sum(counted.items for counted in manifest.splits.values())
     return "\n".join([*lines, f"wrote {output}: {items} query-document pairs in {seconds:.1f} s"])

@@ -279,7 +279,7 @@ WRONG = {
     "features.query is context, text, regular, expected context, text, id": {
         **features(4, 2), "query": {"type": "text", "level": "context"},
     },
-    "features.privileged is item, float, regular, expected item, float, privileged": {
+    "features.privileged is item, float, regular, expected item, float or bool, privileged": {
         **features(4, 2), "privileged": {"type": "float", "level": "item", "length": 2},
     },
     "features: no item_id, which the dataset needs": {
