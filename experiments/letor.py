@@ -16,6 +16,7 @@ from features.task import Section, Task, load_task, merged
 SPLITS = ("train", "valid", "test")
 SIMULATED = "simulated"  # the set of a quick run
 SMALL_TASK = Path(__file__).parent / "configs" / "mq2008.yaml"  # which fits it
+PAPER_TAU = 4.8  # of eq. 2, on the paper's data sets, whose relevance goes to 4
 
 
 class Fold(Section):
@@ -44,10 +45,8 @@ class LetorSettings(Section):
     def at_hand(self, out: Path, quick: bool) -> dict[str, LetorSet]:
         """The sets to run, with whole paths; a quick run's is simulated into `out`."""
         if quick:
-            (first, *_) = self.sets.values()
-            return {
-                SIMULATED: LetorSet(task=first.task, folds=(Fold(**write_simulated_set(out / SIMULATED)),), seeds=2)
-            }
+            fold = Fold(**write_simulated_set(out / SIMULATED))
+            return {SIMULATED: LetorSet(task=str(SMALL_TASK), folds=(fold,), seeds=2)}
         found = {}
         for name, data_set in self.sets.items():
             folds = tuple(
@@ -97,21 +96,41 @@ def by_set(cells: Sequence[Cell], results: Sequence[Any]) -> dict[str, Trials]:
     }
 
 
+def by_set_and(what: str, cells: Sequence[Cell], results: Sequence[Any]) -> dict[str, dict[float, Trials]]:
+    """As `by_set`, and each set's by the number that its cells have for `what`, ascending."""
+    found: dict[str, dict[float, Trials]] = {}
+    for number in sorted({cell[what] for cell in cells}):
+        of_number = [(cell, result) for cell, result in zip(cells, results, strict=True) if cell[what] == number]
+        for name, trials in by_set([cell for cell, _ in of_number], [result for _, result in of_number]).items():
+            found.setdefault(name, {})[number] = trials
+    return found
+
+
+def of_task_scale(task: Task, tau: float) -> float:
+    """A tau of the paper in the scale of a task's relevance, which the task's own `letor.tau` tells."""
+    return round(tau * float(task["letor"]["tau"]) / PAPER_TAU, 6)
+
+
 def how_it_was_made(settings: LetorSettings, found: Mapping[str, Any], quick: bool) -> list[str]:
     """What a reader of any of these reports must know first."""
-    parts = [
+    return [
         "Labels are drawn from people's relevance judgements by eq. 2 of Yang et al. 2022, anew for every fold and "
         "seed, which also seeds the models: **the behaviour is simulated.** Figures are over positive test groups of "
-        "all folds and seeds; intervals are 95%, paired, of a bootstrap over queries and seeds."
+        "all folds and seeds; intervals are 95%, paired, of a bootstrap over queries and seeds.",
+        *limits_of(settings, found, quick),
     ]
+
+
+def limits_of(settings: LetorSettings, found: Mapping[str, Any], quick: bool) -> list[str]:
+    """Why a report may say little: it is of a quick run, or sets were not at hand."""
     if quick:
-        parts.append("**A quick run on a simulated data set, which says nothing of the methods.**")
-    elif lacking := missing_sets(settings, found):
-        parts.append(
+        return ["**A quick run on a simulated data set, which says nothing of the methods.**"]
+    if lacking := missing_sets(settings, found):
+        return [
             f"Not at hand where this was made: {', '.join(lacking)}. Who has the files puts them below "
             f"`{settings.data}`, as the settings name them, and runs the same command, which fills their rows."
-        )
-    return parts
+        ]
+    return []
 
 
 def missing_sets(settings: LetorSettings, found: Mapping[str, Any]) -> list[str]:

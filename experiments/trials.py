@@ -3,6 +3,7 @@
 Trials run what users run: the jobs as the commands of docs/, then the steps of `python -m trainer fit`.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -29,15 +30,16 @@ def trial(task: Task, jobs: Sequence[Sequence[str]], **told: str | int | float) 
     task: a whole task. jobs: modules with their arguments, to be run before; `--config` is added to each.
     told: what tells the cell from others, such as data set, fold and seed.
     """
-    return {**told, "task": task, "jobs": [list(job) for job in jobs]}
+    plain = json.loads(json.dumps(task, default=str))  # YAML's dates too: the text that they were
+    return {**told, "task": plain, "jobs": [list(job) for job in jobs]}
 
 
 def run_trial(cell: dict[str, Any]) -> dict[str, Any]:
     """The work of experiments that train.
 
-    Returns splits: name -> groups, groups_with_label, items, features' means are left out; queries: [groups], of the
-    positive test groups; per_group: metric -> model -> [groups]; histories: model -> its learning curves; seconds.
-    Errors: InputError.
+    Returns splits: name -> groups, positive ones, items, means of features that are single numbers; queries: [groups],
+    of the positive test groups; per_group: metric -> model -> [groups]; histories: model -> its learning curves;
+    seconds. Errors: InputError.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="trial-") as folder:
@@ -82,8 +84,18 @@ def _trained(task: Path, workdir: str, cell: Cell) -> dict[str, Any]:
 
         for metric, values in ndcg_of_lambdamart(run, cell["lambdamart"]).items():
             per_group[metric]["lambdamart"] = np.round(values, DIGITS).tolist()
+    if "agreement" in cell:
+        from experiments.agreement import agreement_with
+
+        for metric, models in agreement_with(run, **cell["agreement"]).items():
+            per_group[metric] = {model: np.round(values, DIGITS).tolist() for model, values in models.items()}
     splits = {
-        name: {"groups": split.groups, "positive": split.groups_with_label, "items": split.items}
+        name: {
+            "groups": split.groups,
+            "positive": split.groups_with_label,
+            "items": split.items,
+            "means": {f: s.mean for f, s in split.features.items() if isinstance(s.mean, float)},
+        }
         for name, split in run.inputs.dataset.splits.items()
     }
     return {

@@ -20,6 +20,8 @@ CHANGE: Task = {
     "recipes": [{"name": "pfd", "teachers": ["privileged"]}],
     "evaluation": {"baseline": "pfd", "bootstrap_samples": 100},
     "export": {"recipe": "pfd"},
+    "letor": {"tau": 1.5},  # two documents of a query bear the label as a rule, enough to learn from
+    "features": {"regular": {"length": 45}, "privileged": {"length": 1}},
     "student": {"hidden": [8]},
     "training": {"steps": 20, "evaluate_every": 10},
 }
@@ -38,9 +40,10 @@ def result(cell: dict[str, Any]) -> dict[str, Any]:
     return run_trial(cell)
 
 
+@pytest.mark.slow
 def test_every_model_is_measured_on_the_same_positive_test_groups(result: dict[str, Any]) -> None:
     positive = result["splits"]["test"]["positive"]
-    assert 0 < positive < result["splits"]["test"]["groups"] == QUERIES["test"]
+    assert 0 < positive <= result["splits"]["test"]["groups"] == QUERIES["test"]
     assert len(set(result["queries"])) == len(result["queries"]) == positive
     for metric in ("ndcg@8", "ndcg@16", "ndcg@32"):
         assert set(result["per_group"][metric]) == {"random_order", "teacher_privileged", "pfd", "lambdamart"}
@@ -49,9 +52,10 @@ def test_every_model_is_measured_on_the_same_positive_test_groups(result: dict[s
     assert result["histories"]["pfd"]["steps"] == [10, 20]
 
 
+@pytest.mark.slow
 def test_lambdamart_learns_what_the_simulated_set_has_to_learn(result: dict[str, Any]) -> None:
     ndcg = {name: np.mean(values) for name, values in result["per_group"]["ndcg@16"].items()}
-    assert ndcg["lambdamart"] > ndcg["random_order"]
+    assert ndcg["lambdamart"] > ndcg["random_order"] + 0.1
 
 
 def test_a_job_that_fails_says_which_and_why(cell: dict[str, Any]) -> None:
