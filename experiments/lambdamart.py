@@ -2,13 +2,21 @@
 
 from typing import Any, NamedTuple
 
-import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
+from features.errors import InputError
 from trainer.data import DatasetSplit
 from trainer.metrics import Floats, ndcg
 from trainer.run import Run
+
+try:
+    import lightgbm
+except (ImportError, OSError) as problem:  # OSError: a library of the system's is missing
+    raise InputError(
+        f"cannot load LightGBM ({problem}), expected it with the development requirements, and the system's OpenMP: "
+        "run `make setup`, and install libgomp1 (Debian, Ubuntu) or libgomp (Fedora)"
+    ) from None
 
 
 class Rows(NamedTuple):

@@ -38,7 +38,7 @@ TASK: dict[str, Any] = {
     "teachers": [{"name": "click", "sees": ["click"]}],
     "dataset": {"splits": {"train": 0.5, "valid": 0.25, "test": 0.25}, "min_distinct_users": 1, "shards": 1},
     "vocabulary": {"pieces": 200},
-    "student": {"layers": 2, "split_layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "hidden": [16]},
+    "student": {"layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "hidden": [16]},
     "training": {"steps": 30, "evaluate_every": 15, "batch_groups": 8, "warmup_steps": 5},
     "teacher_training": {"steps": 10, "evaluate_every": 10},
     "evaluation": {"bootstrap_samples": 100, "baseline": "student"},
