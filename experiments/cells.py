@@ -22,11 +22,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from features.errors import InputError
 from features.manifest import stage_key
-from features.task import SectionT, parse
+from features.task import SectionT, load_yaml, parse
 
 Cell = Mapping[str, Any]  # JSON values
 Work = Callable[[dict[str, Any]], Any]  # a cell's JSON result; pickled by its name
@@ -58,13 +56,7 @@ def parse_arguments(experiment: str, description: str) -> argparse.Namespace:
 
 def load_settings(path: str, model: type[SectionT]) -> SectionT:
     """An experiment's YAML as its typed, frozen model. Errors: InputError naming file, field, value and expectation."""
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; give --config an existing YAML file") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{path} is not valid YAML: {error}") from None
-    return parse(content, path, model)
+    return parse(load_yaml(path, "settings file", ("extends", *model.model_fields)), path, model)
 
 
 def run_cells(cells: Sequence[Cell], work: Work, out: Path, processes: int, version: str) -> list[Any]:

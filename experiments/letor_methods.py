@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from pydantic import Field
 
 from experiments.cells import load_settings, parse_arguments, run_cells
-from experiments.comparison import Trials, gain_cell
+from experiments.comparison import Trials
 from experiments.letor import LetorSettings, by_set, how_it_was_made, letor_trials
+from experiments.ndcg_tables import CUTOFFS, FIRST, Row, ndcg_table
 from experiments.report import Claim, Report, claims_table, panels, percent, table, write_report
 from experiments.trials import VERSION, run_trial
 from features.errors import exit_code_of
@@ -21,8 +22,6 @@ from features.task import Task
 from trainer.recipes import LossName
 
 TITLE = "Methods on LETOR data sets, with teachers that see privileged features"
-CUTOFFS = (8, 16, 32)
-FIRST = "ndcg@8"
 # as the paper names them -> the recipe or teacher here, which is named after it and the loss
 METHODS = {
     "No-distillation": "no_distillation",
@@ -33,7 +32,7 @@ METHODS = {
     "PFD student": "pfd",
 }
 # Yang et al. 2022, Table 4: NDCG@8, @16, @32, in the order of METHODS
-PAPER: Mapping[tuple[str, str], Sequence[tuple[float, float, float]]] = {
+PAPER: Mapping[tuple[str, str], Sequence[Row]] = {
     ("yahoo", "rank_bce"): (
         (0.517, 0.557, 0.582),
         (0.522, 0.559, 0.585),
@@ -191,19 +190,9 @@ def _sets_table(found: Mapping[str, Trials]) -> str:
 
 
 def _methods_table(name: str, found: Trials | None, loss: str) -> str:
-    head = ["method", *(f"NDCG@{cutoff}" for cutoff in CUTOFFS), *(f"paper @{cutoff}" for cutoff in CUTOFFS)]
-    rows = []
-    in_paper = dict(zip(METHODS, PAPER.get((name, loss), ()), strict=False))
-    models = {label: f"{model}_{loss}" for label, model in METHODS.items()}
-    references = {"LambdaMART (LightGBM)": "lambdamart", "random order": "random_order"}
-    for label, model in (models | (references if found else {})).items():
-        published = [f"{value:.3f}" for value in in_paper[label]] if label in in_paper else ["-"] * len(CUTOFFS)
-        measured = ["not at hand"] * len(CUTOFFS)
-        if found:
-            baseline = None if label == "No-distillation" else models["No-distillation"]
-            measured = [gain_cell(found[f"ndcg@{cutoff}"], model, baseline) for cutoff in CUTOFFS]
-        rows.append([label, *measured, *published])
-    return table(head, rows)
+    rows = {label: f"{model}_{loss}" for label, model in METHODS.items()}
+    references = {"LambdaMART (LightGBM)": "lambdamart", "random order": "random_order"} if found else {}
+    return ndcg_table(rows | references, found, PAPER.get((name, loss), ()), rows["No-distillation"])
 
 
 def _figure(found: Mapping[str, Trials], losses: Sequence[LossName]) -> Figure:

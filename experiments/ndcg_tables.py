@@ -24,17 +24,20 @@ def ndcg_tables(rows: Mapping[str, str], found: Mapping[str, Trials], published:
     """
     parts = []
     for name in dict.fromkeys((*found, *published)):
-        parts += [f"## {name}", _table(rows, found.get(name), published.get(name, ()))]
+        parts += [f"## {name}", ndcg_table(rows, found.get(name), published.get(name, ()))]
     return parts
 
 
-def _table(rows: Mapping[str, str], found: Trials | None, published: Sequence[Row]) -> str:
+def ndcg_table(
+    rows: Mapping[str, str], found: Trials | None, published: Sequence[Row], baseline: str = BASELINE
+) -> str:
+    """One data set's table; `found` is None where it is not at hand. Gains are over the baseline."""
     lines, in_paper = [], dict(zip(rows, published, strict=False))
     for label, model in rows.items():
         measured = ["not at hand"] * len(CUTOFFS)
         if found:
-            baseline = None if model == BASELINE else BASELINE
-            measured = [gain_cell(found[f"ndcg@{cutoff}"], model, baseline) for cutoff in CUTOFFS]
+            over = None if model == baseline else baseline
+            measured = [gain_cell(found[f"ndcg@{cutoff}"], model, over) for cutoff in CUTOFFS]
         figures = [f"{value:.3f}" for value in in_paper[label]] if label in in_paper else ["-"] * len(CUTOFFS)
         lines.append([label, *measured, *figures])
     head = ("model", *(f"NDCG@{cutoff}" for cutoff in CUTOFFS), *(f"paper @{cutoff}" for cutoff in CUTOFFS))

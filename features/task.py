@@ -1,6 +1,7 @@
 """Task files: one YAML that says everything about a task, each section read by the room it belongs to."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,36 +44,40 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_task(path: str) -> Task:
-    """Reads a task file and, below it, the file it `extends` (relative to its own folder).
+    """Reads a task file, as `load_yaml` does."""
+    return load_yaml(path, "task file", SECTIONS)
 
+
+def load_yaml(path: str, kind: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Reads a mapping and, below it, the file that it `extends` (relative to its own folder).
+
+    kind: what the file is, for the errors. keys: that it may have, `extends` among them.
     Mappings are merged key by key; anything else replaces what was extended.
-    Errors: InputError for a missing or unreadable file, wrong YAML, an unknown section.
+    Errors: InputError for a missing or unreadable file, wrong YAML, an unknown key.
     """
-    return _load(Path(path), seen=())
+    return _load(Path(path), kind, keys, seen=())
 
 
-def _load(path: Path, seen: tuple[Path, ...]) -> Task:
+def _load(path: Path, kind: str, keys: Sequence[str], seen: tuple[Path, ...]) -> dict[str, Any]:
     try:
         if path.resolve() in seen:
-            raise InputError(f"task file {path} extends itself through {seen[-1]}: remove one `extends`")
-        task = _Loader(path.read_text(encoding="utf-8")).get_single_data()
+            raise InputError(f"{kind} {path} extends itself through {seen[-1]}: remove one `extends`")
+        content = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
-        raise InputError(
-            f"cannot read task file {path}: {error.strerror}; give --config an existing YAML file"
-        ) from None
+        raise InputError(f"cannot read {kind} {path}: {error.strerror}; give --config an existing YAML file") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a 13th month
-        raise InputError(f"task file {path} is not valid YAML: {error}") from None
-    if not isinstance(task, dict):
-        raise InputError(f"task file {path} holds {type(task).__name__}, expected a mapping of sections {SECTIONS}")
-    for key in task:
-        if key not in SECTIONS:
-            raise InputError(f"task file {path}: unknown section {key!r}, expected one of {', '.join(SECTIONS)}")
-    parent = task.pop("extends", None)
+        raise InputError(f"{kind} {path} is not valid YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{kind} {path} holds {type(content).__name__}, expected a mapping of {', '.join(keys)}")
+    for key in content:
+        if key not in keys:
+            raise InputError(f"{kind} {path}: unknown key {key!r}, expected one of {', '.join(keys)}")
+    parent = content.pop("extends", None)
     if parent is None:
-        return task
+        return content
     if not isinstance(parent, str):
-        raise InputError(f"task file {path}: extends is {parent!r}, expected the path of another task file")
-    return merged(_load(path.parent / parent, (*seen, path.resolve())), task)
+        raise InputError(f"{kind} {path}: extends is {parent!r}, expected the path of another {kind}")
+    return merged(_load(path.parent / parent, kind, keys, (*seen, path.resolve())), content)
 
 
 def merged(base: Task, override: Task) -> Task:

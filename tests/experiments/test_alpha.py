@@ -95,7 +95,7 @@ def test_every_alpha_is_one_valid_recipe(tmp_path: Path) -> None:
 @pytest.mark.parametrize("alphas", [[0.3, 0.7], [0.5, 1.0], [0.7, 0.5], [0.5, 0.5, 0.7], [-0.1, 0.5]])
 def test_alphas_without_the_usual_one_out_of_range_or_order_are_refused(tmp_path: Path, alphas: list[float]) -> None:
     path = tmp_path / "wrong.yaml"
-    path.write_text(yaml.safe_dump({**yaml.safe_load(CONFIG.read_text()), "alphas": alphas}))
+    path.write_text(yaml.safe_dump({"extends": str(CONFIG), "alphas": alphas}))
     with pytest.raises(InputError, match=re.escape(f"alphas is {alphas}: alphas must ascend")):
         load_settings(str(path), Settings)
 

@@ -280,17 +280,18 @@ def test_settings_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (None, "cannot read .*toy.yaml: No such file"),
+        (None, "cannot read settings file .*toy.yaml: No such file"),
         (b"seed: [", "toy.yaml is not valid YAML"),
         (b"\xff\xfe\x00", "toy.yaml is not valid YAML"),
         (b"!!python/object/apply:os.getpid []", "toy.yaml is not valid YAML"),
-        (b"- seed", "toy.yaml is \\['seed'\\]"),
-        (b"", "toy.yaml is None"),
+        (b"- seed", "toy.yaml holds list, expected a mapping of extends, seed, widths"),
+        (b"", "toy.yaml holds NoneType"),
         (b"seed: 7", "toy.yaml.widths"),
         (b"seed: x\nwidths: [8]", "toy.yaml.seed is 'x': Input should be a valid integer"),
-        (b"seed: 7\nwidths: [8]\ndepth: 2", "toy.yaml.depth is 2: unknown key, expected one of seed, widths"),
+        (b"seed: 7\nwidths: [8]\nseed: 8", "the key 'seed' stands twice"),
+        (b"seed: 7\nwidths: [8]\ndepth: 2", "toy.yaml: unknown key 'depth', expected one of extends, seed, widths"),
     ],
-    ids=["missing", "broken", "binary", "hostile", "a list", "empty", "incomplete", "mistyped", "unknown"],
+    ids=["missing", "broken", "binary", "hostile", "a list", "empty", "incomplete", "mistyped", "doubled", "unknown"],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, content: bytes | None, complaint: str) -> None:
     path = tmp_path / "toy.yaml"

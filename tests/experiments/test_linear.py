@@ -170,7 +170,7 @@ def test_a_quick_run_writes_its_three_files_and_a_second_one_computes_nothing(tm
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown key": ({"sgima": 1.0}, "sgima is 1.0: unknown key, expected one of seed"),
+    "an unknown key": ({"sgima": 1.0}, "unknown key 'sgima', expected one of extends, seed"),
     "too few labels": ({"labelled": 23}, "labelled 23 must be 24 or more"),
     "a noise below 0": ({"sigma": -1.0}, "sigma is -1.0"),
     "fewer than no unlabelled examples": ({"more_unlabelled": [-1]}, "more_unlabelled.0 is -1"),
@@ -181,7 +181,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("change", "complaint"), WRONG.values(), ids=WRONG)
 def test_wrong_settings_are_refused(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
     path = tmp_path / "wrong.yaml"
-    path.write_text(yaml.safe_dump({**yaml.safe_load(CONFIG.read_text()), **change}))
+    path.write_text(yaml.safe_dump({"extends": str(CONFIG), **change}))
     with pytest.raises(InputError, match=re.escape(complaint)):
         load_settings(str(path), Settings)
 

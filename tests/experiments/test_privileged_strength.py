@@ -53,16 +53,13 @@ def test_a_trial_has_all_features_regular_and_one_drawn_bool(settings: Settings,
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no z that is y": ({"privileged_taus": [-1.6, 1.6, 4.0]}, "must rise to 4.8, where z is y"),
     "not ascending": ({"privileged_taus": [1.6, -1.6, 4.8]}, "must rise to 4.8, where z is y"),
-    "no half of the seeds": ({"seeds": 1}, "mq2008.seeds must be 2 or more: each half of them chooses"),
+    "no half of the seeds": ({"sets": {"mq2008": {"seeds": 1}}}, "mq2008.seeds must be 2 or more: each half of them"),
 }
 
 
 @pytest.mark.parametrize(("change", "complaint"), WRONG.values(), ids=WRONG)
 def test_wrong_settings_are_refused(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
-    content = yaml.safe_load(CONFIG.read_text())
-    content["sets"]["mq2008"].update({k: v for k, v in change.items() if k == "seeds"})
-    content.update({k: v for k, v in change.items() if k != "seeds"})
-    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(content))
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump({"extends": str(CONFIG), **change}))
     with pytest.raises(InputError, match=re.escape(complaint)):
         load_settings(str(tmp_path / "wrong.yaml"), Settings)
 

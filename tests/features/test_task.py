@@ -98,7 +98,7 @@ def _holds(merged: Any, override: Any) -> bool:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", r"holds NoneType, expected a mapping of sections"),
+        ("", r"holds NoneType, expected a mapping of extends, name, "),
         ("- a\n- b\n", r"holds list, expected a mapping"),
         ("just words", r"holds str, expected a mapping"),
         ("name: [unclosed", r"is not valid YAML"),
@@ -111,8 +111,8 @@ def _holds(merged: Any, override: Any) -> bool:
         ("seed: 2024-99-99", r"is not valid YAML: month must be in 1\.\.12"),
         ("seed: " + "9" * 5000, r"is not valid YAML"),
         ("name: !!python/object/apply:os.system ['true']", r"is not valid YAML"),
-        ("sedd: 7", r"unknown section 'sedd', expected one of .*seed"),
-        ("7: x", r"unknown section 7, expected one of"),
+        ("sedd: 7", r"unknown key 'sedd', expected one of .*seed"),
+        ("7: x", r"unknown key 7, expected one of"),
         ("extends: [a.yaml]", r"extends is \['a\.yaml'\], expected the path of another task file"),
         ("extends: 7", r"extends is 7, expected the path"),
         ("extends: nowhere.yaml", r"cannot read task file .*nowhere\.yaml: No such file.*give --config an existing"),

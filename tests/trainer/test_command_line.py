@@ -66,7 +66,7 @@ def changed(*path: Any, to: Any) -> Callable[[Task], None]:
 
 
 WRONG: dict[str, tuple[Callable[[Task], None], str]] = {
-    "an unknown section": (changed("trainning", to={}), "unknown section 'trainning', expected one of"),
+    "an unknown section": (changed("trainning", to={}), "unknown key 'trainning', expected one of"),
     "an unknown key": (changed("training", "epochs", to=3), "training.epochs is 3: unknown key, expected one of loss"),
     "a key of the wrong type": (changed("training", "steps", to="many"), "training.steps is 'many'"),
     "a number out of range": (changed("training", "learning_rate", to=-1.0), "training.learning_rate is -1.0"),
