@@ -211,7 +211,7 @@ def test_the_last_third_of_seven_points_is_two() -> None:
 def test_the_report_has_every_table_beside_the_papers_numbers() -> None:
     told = report(SMALL, {"mq2008": measured(FIGURES)}, quick=False)
     page = "\n".join(told.body)
-    assert "Not at hand where this was made: web30k, yahoo, istella." in page
+    assert "Not at hand where this was made: yahoo, istella, web30k." in page
     assert "the paper's alpha, which weighs the teacher, is one minus it" in page
     for table in ("Table 1", "Table 2", "Table 3 and Figure 2", "Figure 3, left", "Figure 3, right", "Figure 4"):
         assert f"({table}" in page, table

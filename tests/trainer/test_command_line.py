@@ -280,7 +280,7 @@ def test_the_chart_needs_a_writable_place(fitted: Fitted, tmp_path: Path, compla
     [
         (None, "cannot read task file"),
         (b"features: [", "is not valid YAML"),
-        (b"- a list", "holds list, expected a mapping of sections"),
+        (b"- a list", "holds list, expected a mapping of extends"),
         (b"!!python/object/apply:os.system ['true']", "is not valid YAML"),
     ],
     ids=["missing", "broken", "a list", "hostile"],
