@@ -30,11 +30,11 @@ COPY trainer trainer
 ENTRYPOINT ["python", "-m", "trainer"]
 CMD ["--help"]
 
-# SavedModel -> /rank.
+# SavedModel -> /rank. It has no keys by default: publish its port to those who may ask, or give it --settings.
 FROM locked AS serving
 COPY serving serving
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=180s --retries=3 \
     CMD ["python", "-c", "from http.client import HTTPConnection as C; c = C('127.0.0.1', 8000, timeout=2); c.request('GET', '/readyz'); raise SystemExit(c.getresponse().status != 200)"]
 ENTRYPOINT ["python", "-m", "serving"]
-CMD ["--export-dir", "build/demo/run/export", "--host", "0.0.0.0", "--port", "8000"]
+CMD ["--export-dir", "build/demo/run/export", "--host", "0.0.0.0", "--port", "8000", "--without-keys"]

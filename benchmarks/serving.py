@@ -92,7 +92,7 @@ def bare_call(export_dir: Path) -> Callable[[dict[str, Any]], Callable[[], objec
 
     def of(question: dict[str, Any]) -> Callable[[], object]:
         group = reader.check(question).group
-        tensors = {name: tf.constant(v) for name, v in inputs_of(group, spec.regular, len(group.items)).items()}
+        tensors = {name: tf.constant(v) for name, v in inputs_of([group], spec.regular, len(group.items)).items()}
         count = tf.constant(np.array([len(group.items)], np.int32))
         rank = loaded.signatures["rank"]
         return lambda: rank(item_count=count, **tensors)["score"].numpy()

@@ -3,7 +3,6 @@
 import argparse
 import os
 import signal
-import socket
 import sys
 import time
 from types import FrameType
@@ -11,13 +10,17 @@ from types import FrameType
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, which reads it once
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from features.errors import InputError, exit_code_of
-from features.task import parse
+from serving.admin import create_admin_app
 from serving.app import create_app
-from serving.gateway import Gateway, Served, raise_failure
-from serving.settings import Settings
-from serving.telemetry import log, log_to_stderr
+from serving.connections import protocol_within
+from serving.gateway import Gateway
+from serving.listening import address_of, listen, port_of, refuse_strangers
+from serving.log import log, log_to_stderr
+from serving.served import Served
+from serving.settings import Settings, settings_of
 
 EXAMPLE = """example:
   python -m serving --export-dir build/demo/run/export
@@ -51,57 +54,63 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
+class ByPort:
+    """An ASGI app that hands a request to the app of the port that it came in by: clients', or the administration's."""
+
+    def __init__(self, apps: dict[int, ASGIApp]) -> None:
+        self._apps = apps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._apps[scope["server"][1]](scope, receive, send)
+
+
 def serve(settings: Settings) -> None:
     """Listens, loads, answers, and returns after a signal. Errors: InputError."""
     log_to_stderr()
+    refuse_strangers(settings)
     gateway = Gateway(settings)
-    listener = _listen(settings)
-    host, port = listener.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    server = Server(_uvicorn_config(gateway), gateway)
+    client_side = listen(settings.host, settings.port)
+    sockets, apps = [client_side], dict[int, ASGIApp]({port_of(client_side): create_app(gateway)})
+    if settings.admin.keys:
+        if settings.admin.port in apps:
+            raise InputError(f"admin.port is {settings.admin.port}, the clients' port: give each a port of its own")
+        sockets.append(listen(settings.admin.host, settings.admin.port))
+        apps[port_of(sockets[1])] = create_admin_app(gateway)
+    server = Server(_uvicorn_config(ByPort(apps), gateway), gateway)
 
     def ready(served: Served) -> None:
-        log("ready", model=served.name, version=served.version, warm_up_requests=served.warmed)
-        print(f"ready: {served.name} version {served.version}; try it at {address}/", flush=True)
+        log("ready", model=served.name, version=served.version)
+        print(f"ready: {served.name} version {served.version}; try it at {address_of(client_side)}/", flush=True)
 
     def failed() -> None:
         server.should_exit = True
 
-    print(f"listening on {address}, loading {settings.export_dir}", flush=True)
-    gateway.start_loading(ready, failed)
-    server.run(sockets=[listener])
-    raise_failure(gateway)
+    print(f"listening on {address_of(client_side)}, loading {settings.export_dir}", flush=True)
+    if settings.admin.keys:
+        print(f"administration on {address_of(sockets[1])}/admin", flush=True)
+    gateway.versions.start(ready, failed)
+    try:
+        server.run(sockets=sockets)
+    finally:
+        gateway.versions.stop()
+    if gateway.versions.failure is not None:
+        raise gateway.versions.failure
     log("ended")
 
 
-def _uvicorn_config(gateway: Gateway) -> uvicorn.Config:
+def _uvicorn_config(app: ASGIApp, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(gateway),
-        http="httptools",
+        app,
+        http=protocol_within(gateway.settings.connections, gateway.metrics.count_refused),
         loop="uvloop",
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=gateway.settings.finish_seconds,
     )
-
-
-def _listen(settings: Settings) -> socket.socket:
-    """A bound socket. Errors: InputError."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)  # from here on a client waits instead of being refused
-    except OSError as error:
-        told = f"cannot listen on {settings.host} port {settings.port}: {error.strerror}"
-        raise InputError(f"{told}. Give --port another number (0 takes a free one), or --host an own address") from None
-    return listener
 
 
 def _port(given: str) -> int:
@@ -120,12 +129,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--export-dir", required=True, help="the `export` directory of a finished run")
     parser.add_argument("--port", type=_port, default=8000, help="TCP port (default 8000); 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1: this machine only)")
+    parser.add_argument("--settings", help="YAML file with everything else: API keys, limits, queue (docs/operate.md)")
+    parser.add_argument(
+        "--without-keys", action="store_true", help="bind to other addresses although no API key is set: anyone may ask"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
-    given = _arguments()
-    serve(parse({"export_dir": given.export_dir, "port": given.port, "host": given.host}, "serving", Settings))
+    given = vars(_arguments())
+    serve(settings_of(given, given.pop("settings")))
 
 
 if __name__ == "__main__":

@@ -2,41 +2,87 @@
 
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from serving import answers, metrics, open_inference
 from serving.gateway import Gateway
-from serving.openapi import example_request, openapi_of
+from serving.keys import ApiKey, name_of
+from serving.openapi import openapi_of
 from serving.pages import ASSETS, Pages
 from serving.problems import MEDIA_TYPE, Problem
-from serving.request_body import read_body
 from serving.telemetry import RequestTelemetry
+
+RANKING = {
+    "/v1/rank": answers.rank,
+    "/rank": answers.rank,
+    "/v1/rank/batch": answers.batch,
+    "/v1/rerank": answers.rerank,
+}
 
 
 def create_app(gateway: Gateway) -> FastAPI:
-    """The gateway's HTTP face."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.add_middleware(RequestTelemetry)
-    app.add_exception_handler(Problem, _on_problem)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    _add_ranking(app, gateway)
+    """What clients see. Ranking and what tells of the traffic need a key, where there are keys."""
+    app = new_app(gateway)
+    keys = gateway.settings.api_keys
+    with_key = APIRouter(dependencies=[Depends(key_check(keys))] if keys else [])
+    for path, shape in RANKING.items():
+        _add_ranking(with_key, path, shape, gateway)
+    _add_metrics(with_key, gateway)
+    _add_models(with_key, gateway)
+    app.include_router(with_key)
     _add_health(app, gateway)
     _add_pages(app, gateway)
     return app
 
 
-def _add_ranking(app: FastAPI, gateway: Gateway) -> None:
-    async def rank(request: Request) -> Response:
-        served = gateway.served()
-        with gateway.place_in_line():
-            body = await read_body(request, gateway.settings.limits)
-            answer, usage = await gateway.answer(served, body, request.state.request_id)
-        request.state.logged.update(usage, version=served.version)
-        return Response(answer, media_type="application/json")
+def new_app(gateway: Gateway) -> FastAPI:
+    """An app without routes, whose errors are problems and whose requests are logged and counted."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.add_middleware(RequestTelemetry, metrics=gateway.metrics)
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    return app
 
-    app.add_api_route("/v1/rank", rank, methods=["POST"])
-    app.add_api_route("/rank", rank, methods=["POST"])
+
+def key_check(keys: tuple[ApiKey, ...]) -> Any:
+    """A dependency that refuses whoever has none of the keys."""
+
+    async def check(request: Request) -> None:
+        request.state.record.key = name_of(request.headers.get("authorization", ""), keys)
+
+    return check
+
+
+def _add_ranking(router: APIRouter, path: str, shape: answers.Shape, gateway: Gateway) -> None:
+    @router.post(path)
+    async def ranking(request: Request) -> Response:
+        return Response(await gateway.answer(shape, request, request.state.record), media_type="application/json")
+
+
+def _add_metrics(router: APIRouter, gateway: Gateway) -> None:
+    @router.get("/metrics")
+    async def text() -> Response:
+        return Response(gateway.metrics.to_text(), headers={"Content-Type": metrics.MEDIA_TYPE})
+
+
+def _add_models(router: APIRouter, gateway: Gateway) -> None:
+    @router.get("/v2")
+    async def server() -> Response:
+        return JSONResponse(open_inference.SERVER)
+
+    @router.get("/v2/models/{name}")
+    @router.get("/v2/models/{name}/versions/{version}")
+    async def model(name: str, version: str | None = None) -> Response:
+        models = gateway.models
+        return JSONResponse(open_inference.metadata(open_inference.model_of(models, name, version), models))
+
+    @router.get("/v2/models/{name}/ready")
+    @router.get("/v2/models/{name}/versions/{version}/ready")
+    async def model_ready(name: str, version: str | None = None) -> Response:
+        served = open_inference.model_of(gateway.ready_models, name, version)
+        return JSONResponse({"name": served.name, "ready": True})
 
 
 def _add_health(app: FastAPI, gateway: Gateway) -> None:
@@ -46,18 +92,24 @@ def _add_health(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        if gateway.draining:
-            raise Problem("not-ready", "The gateway is shutting down")
-        served = gateway.served()
+        served = gateway.ready_models.current
         return JSONResponse({"status": "ready", "model": {"name": served.name, "version": served.version}})
+
+    @app.get("/v2/health/live")
+    async def live() -> Response:
+        return JSONResponse({"live": True})
+
+    @app.get("/v2/health/ready")
+    async def ready() -> Response:
+        return JSONResponse({"ready": bool(gateway.ready_models)})
 
 
 def _add_pages(app: FastAPI, gateway: Gateway) -> None:
-    pages = Pages()
+    pages = Pages(gateway.settings)
 
     @app.get("/")
     async def playground() -> Response:
-        return pages.playground(gateway.served()) if gateway.has_model else pages.loading()
+        return pages.playground(gateway.models.current) if gateway.has_model else pages.loading()
 
     @app.get("/playground/{name}")
     async def asset(name: str) -> Response:
@@ -67,13 +119,11 @@ def _add_pages(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/docs")
     async def docs() -> Response:
-        return pages.docs(gateway.served(), gateway.settings.limits) if gateway.has_model else pages.loading()
+        return pages.docs(gateway.models.current) if gateway.has_model else pages.loading()
 
     @app.get("/openapi.json")
     async def openapi() -> Response:
-        served, limits = gateway.served(), gateway.settings.limits
-        example = example_request(served.samples, served.spec)
-        return JSONResponse(openapi_of(served.spec, served.reader.bare, limits, example))
+        return JSONResponse(openapi_of(gateway.models.current, gateway.settings))
 
     @app.get("/problems/{slug}")
     async def problem(slug: str) -> Response:
@@ -81,8 +131,9 @@ def _add_pages(app: FastAPI, gateway: Gateway) -> None:
 
 
 async def _on_problem(request: Request, problem: Any) -> Response:
-    request.state.logged["problem"] = problem.slug
-    body = problem.to_bytes(request.state.request_id)
+    record = request.state.record
+    record.problems.append(problem.slug)
+    body = problem.to_bytes(record.request_id)
     return Response(body, problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 

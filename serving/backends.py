@@ -18,6 +18,10 @@ with warnings.catch_warnings():
 Inputs = dict[str, NDArray[Any]]
 
 
+class BackendError(Exception):
+    """A model that is loaded could not score. The message quotes nothing of the request."""
+
+
 class Backend(Protocol):
     """One loaded model. Its methods may be called from several threads at once."""
 
@@ -27,6 +31,7 @@ class Backend(Protocol):
         """inputs: each regular feature: context [groups, ...], item [groups, items, ...], text as bytes objects.
 
         item_count: [groups]. Returns logits [groups, items], 0 behind item_count.
+        Errors: BackendError.
         """
         ...
 
@@ -50,7 +55,10 @@ class EmbeddedBackend:
 
     def score(self, inputs: Inputs, item_count: NDArray[np.int32]) -> NDArray[np.float32]:
         tensors = {name: tf.constant(values) for name, values in inputs.items()}
-        scores: NDArray[np.float32] = self._rank(item_count=tf.constant(item_count), **tensors)["score"].numpy()
+        try:
+            scores: NDArray[np.float32] = self._rank(item_count=tf.constant(item_count), **tensors)["score"].numpy()
+        except tf.errors.OpError as error:  # its message may hold the request's text
+            raise BackendError(type(error).__name__) from None
         return scores
 
     def token_counts(self, texts: list[str]) -> NDArray[np.int32]:

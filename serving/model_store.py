@@ -13,6 +13,8 @@ from features.manifest import ModelManifest, parse_manifest
 from serving.graph_check import check_graph
 
 MANIFEST = f"assets.extra/{manifests.FILE_NAME}"
+PIN = "serve_version"  # a file beside the versions that names the one to serve, instead of the highest
+REMEDY = "Give --export-dir the `export` directory of a finished run"
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 _CHUNK = 1 << 20  # bytes read at once for a hash
 
@@ -26,22 +28,37 @@ class VerifiedModel:
     manifest: ModelManifest
 
 
-def find_version(export_dir: str) -> int:
-    """The highest complete version: a directory with a number for a name, and a manifest, which is written last.
+def complete_versions(export_dir: str) -> list[int]:
+    """The complete versions, ascending: directories with a number for a name, and a manifest, which is written last.
 
-    Errors: InputError.
+    Errors: InputError where there is none.
     """
-    remedy = "Give --export-dir the `export` directory of a finished run"
     try:
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(export_dir)]
     except tf.errors.OpError as error:
-        raise InputError(f"cannot list export directory {export_dir}: {_reason(error)}. {remedy}") from None
-    versions = [int(name) for name in names if _VERSION.fullmatch(name)]
+        raise InputError(f"cannot list export directory {export_dir}: {_reason(error)}. {REMEDY}") from None
+    versions = sorted(int(name) for name in names if _VERSION.fullmatch(name))
     complete = [v for v in versions if tf.io.gfile.exists(posixpath.join(export_dir, str(v), MANIFEST))]
     if not complete:
-        found = f"incomplete versions {sorted(versions)}" if versions else f"{len(names)} other entries"
-        raise InputError(f"{export_dir} holds no complete version (<number>/{MANIFEST}), only {found}. {remedy}")
-    return max(complete)
+        found = f"incomplete versions {versions}" if versions else f"{len(names)} other entries"
+        raise InputError(f"{export_dir} holds no complete version (<number>/{MANIFEST}), only {found}. {REMEDY}")
+    return complete
+
+
+def find_version(export_dir: str) -> int:
+    """The highest complete version. Errors: InputError."""
+    return complete_versions(export_dir)[-1]
+
+
+def pinned_version(export_dir: str) -> int | None:
+    """The version that the file PIN names, or None where there is no such file. Errors: InputError."""
+    path = posixpath.join(export_dir, PIN)
+    if not tf.io.gfile.exists(path):
+        return None
+    content = _read(path)[:100].decode(errors="replace").strip()
+    if not _VERSION.fullmatch(content):
+        raise InputError(f"{path} holds {content!r}, expected the number of a version. Correct or remove it")
+    return int(content)
 
 
 def verify(export_dir: str, version: int) -> VerifiedModel:

@@ -1,120 +1,24 @@
-"""What the gateway serves, as an OpenAPI document of the loaded model: its features are the request's fields."""
+"""What the gateway serves, as an OpenAPI document of the loaded model."""
 
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
-from features.spec import Feature, FeatureSpec
-from serving.problems import MEDIA_TYPE, PROBLEM_TYPES
-from serving.settings import RequestLimits
-
-Json = dict[str, Any]
-
-_TYPES: dict[str, Json] = {
-    "text": {"type": "string"},
-    "categorical": {"type": ["string", "integer"]},
-    "float": {"type": "number", "minimum": -3.4028234e38, "maximum": 3.4028234e38},
-    "int": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
-    "bool": {"type": ["boolean", "integer"], "enum": [True, False, 0, 1]},
-}
-
-RESPONSE: Json = {
-    "type": "object",
-    "required": ["request_id", "model", "results", "usage"],
-    "properties": {
-        "request_id": {"type": "string", "description": "X-Request-ID, as given or made here"},
-        "model": {
-            "type": "object",
-            "required": ["name", "version"],
-            "properties": {"name": {"type": "string"}, "version": {"type": "integer"}},
-        },
-        "results": {
-            "type": "array",
-            "description": "sorted by score, ties in the request's order",
-            "items": {
-                "type": "object",
-                "required": ["id", "index", "score"],
-                "properties": {
-                    "id": {"type": "string"},
-                    "index": {"type": "integer", "description": "place in the request's items"},
-                    "score": {"type": "number", "minimum": 0, "maximum": 1, "description": "sigma(logit)"},
-                },
-            },
-        },
-        "usage": {
-            "type": "object",
-            "required": ["pairs", "tokens", "truncated", "clipped"],
-            "properties": {
-                "pairs": {"type": "integer", "description": "items scored"},
-                "tokens": {"type": "integer", "description": "the query's once and every item's, before truncation"},
-                "truncated": {"type": "integer", "description": "items whose text the model did not read to its end"},
-                "clipped": {"type": "integer", "description": "numbers outside the range seen in training"},
-            },
-        },
-    },
-}
-
-PROBLEM: Json = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail", "request_id"],
-    "properties": {
-        "type": {"type": "string", "enum": [problem.uri for problem in PROBLEM_TYPES.values()]},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "what was found, what is expected, what to do"},
-        "pointer": {"type": "string", "description": "JSON pointer to the value at fault"},
-        "request_id": {"type": "string"},
-    },
-}
-
-
-def request_schema(spec: FeatureSpec, bare: Feature | None, limits: RequestLimits) -> Json:
-    """The JSON schema of a /rank body. Two rules it cannot say: ids are unique, and text is not blank."""
-    context, item = spec.at("context", spec.regular), spec.at("item", spec.regular)
-    item_object = _object_of(item, limits.item_characters)
-    item_object["properties"]["id"] = {
-        "type": ["string", "null"],
-        "minLength": 1,
-        "maxLength": limits.id_characters,
-        "description": "unique in the request; the index as a string where absent",
-    }
-    bare_item = {"type": "string", "minLength": 1, "maxLength": limits.item_characters}
-    bare_item["description"] = f"the item's {bare.name} alone" if bare else ""
-    schema = _object_of(context, limits.context_characters)
-    schema["required"].append("items")
-    schema["properties"] |= {
-        "items": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": limits.items,
-            "items": {"oneOf": [item_object, bare_item]} if bare else item_object,
-        },
-        "top_n": {"type": ["integer", "null"], "minimum": 1, "description": "answer the best so many; all by default"},
-        "return_titles": {"type": ["boolean", "null"], "description": "repeat each item's text in its result"},
-        "model_version": {"type": ["integer", "null"], "minimum": 0, "description": "refuse any other version"},
-        "debug": {"type": ["boolean", "null"], "description": "add each result's logit and tokens"},
-    }
-    return schema
-
-
-def _object_of(features: tuple[Feature, ...], characters: int) -> Json:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": [feature.name for feature in features if feature.default is None],
-        "properties": {feature.name: _schema_of(feature, characters) for feature in features},
-    }
-
-
-def _schema_of(feature: Feature, characters: int) -> Json:
-    schema = dict(_TYPES[feature.type])
-    if feature.type in ("text", "categorical"):
-        schema["maxLength"] = characters
-    if feature.is_text:
-        schema["minLength"] = 0 if feature.default is not None else 1
-    if feature.length > 1:
-        schema = {"type": "array", "minItems": feature.length, "maxItems": feature.length, "items": schema}
-    if feature.default is not None:
-        return {"oneOf": [schema, {"type": "null"}], "default": feature.default}
-    return schema
+from features.spec import FeatureSpec
+from serving.json_schemas import (
+    BATCH_RESPONSE,
+    PROBLEM,
+    RERANK_RESPONSE,
+    RESPONSE,
+    Json,
+    batch_schema,
+    request_schema,
+    rerank_schema,
+)
+from serving.problems import MEDIA_TYPE
+from serving.rerank import RerankShape
+from serving.served import Served
+from serving.settings import Settings
 
 
 def example_request(samples: tuple[Json, ...], spec: FeatureSpec) -> Json:
@@ -130,33 +34,85 @@ def example_request(samples: tuple[Json, ...], spec: FeatureSpec) -> Json:
     return values("context") | {"items": [{"id": "p1"} | values("item"), {"id": "p2"} | values("item")]}
 
 
-def openapi_of(spec: FeatureSpec, bare: Feature | None, limits: RequestLimits, example: Json) -> Json:
+def rerank_example(example: Json, shape: RerankShape) -> Json:
+    """The example of /rank in this shape's words."""
+    context = {name: value for name, value in example.items() if name in shape.names - {shape.query}}
+    documents = [_document(item, shape) for item in example["items"]]
+    return {"query": example[shape.query], **context, "documents": documents, "top_n": 2}
+
+
+def _document(item: Any, shape: RerankShape) -> Any:
+    if isinstance(item, str):
+        return item
+    values = {"text" if name == shape.text else name: value for name, value in item.items() if name != "id"}
+    return values["text"] if set(values) == {"text"} else values
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One ranking endpoint, for the reference and the OpenAPI document."""
+
+    path: str
+    summary: str
+    request: Json
+    response: Json
+    example: Json
+
+
+def endpoints_of(served: Served, settings: Settings) -> list[Endpoint]:
+    """The ranking endpoints for a model's features; the example shows nothing of its data where keys guard it."""
+    limits = settings.limits
+    one = request_schema(served.spec, served.reader.bare, limits)
+    example = example_request(() if settings.api_keys else served.samples, served.spec)
+    endpoints = [
+        Endpoint("/v1/rank", "Rank items for one query", one, RESPONSE, example),
+        Endpoint(
+            "/v1/rank/batch",
+            "Rank items for several queries, each with an answer or a problem of its own",
+            batch_schema(one, limits),
+            BATCH_RESPONSE,
+            {"queries": [example, example]},
+        ),
+    ]
+    if (shape := served.rerank) is not None:
+        schema, asked = rerank_schema(one, shape), rerank_example(example, shape)
+        endpoints.append(
+            Endpoint("/v1/rerank", "Rank documents, in the common rerank shape", schema, RERANK_RESPONSE, asked)
+        )
+    return endpoints
+
+
+def openapi_of(served: Served, settings: Settings) -> Json:
     """The OpenAPI 3.1 document."""
-    rank = {
-        "summary": "Rank items for one query",
-        "parameters": [{"name": "X-Request-ID", "in": "header", "required": False, "schema": {"type": "string"}}],
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": request_schema(spec, bare, limits), "example": example}},
-        },
-        "responses": {"200": _answer("The ranking", RESPONSE), "default": _problem()},
-    }
-    status: Json = {"type": "object", "properties": {"status": {"type": "string"}}}
-    live = {"summary": "The process runs", "responses": {"200": _answer("Alive", status)}}
-    ready = {
-        "summary": "A model is loaded, warmed, and the gateway is not shutting down",
-        "responses": {"200": _answer("Ready", status), "503": _problem()},
-    }
-    return {
+    posts = {endpoint.path: {"post": _post(endpoint)} for endpoint in endpoints_of(served, settings)}
+    document: Json = {
         "openapi": "3.1.0",
         "info": {"title": "PrivRank gateway", "version": "1"},
-        "paths": {
-            "/v1/rank": {"post": rank},
-            "/rank": {"post": rank},
-            "/livez": {"get": live},
-            "/readyz": {"get": ready},
+        "paths": {**posts, "/rank": posts["/v1/rank"], **deepcopy(_READS)},
+    }
+    if settings.api_keys:
+        document["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+        for path in (*posts, "/rank", *_READS_WITH_KEY):
+            for operation in document["paths"][path].values():
+                operation["security"] = [{"key": []}]
+    return document
+
+
+def _post(endpoint: Endpoint) -> Json:
+    body = {"schema": endpoint.request, "example": endpoint.example}
+    return {
+        "summary": endpoint.summary,
+        "parameters": _REQUEST_HEADERS,
+        "requestBody": {"required": True, "content": {"application/json": body}},
+        "responses": {
+            "200": _answer("The ranking", endpoint.response) | {"headers": _RESPONSE_HEADERS},
+            "default": _problem(),
         },
     }
+
+
+def _header(name: str, schema: Json, description: str) -> Json:
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
 
 
 def _answer(description: str, schema: Json) -> Json:
@@ -165,3 +121,38 @@ def _answer(description: str, schema: Json) -> Json:
 
 def _problem() -> Json:
     return {"description": "An error, as RFC 9457 has it", "content": {MEDIA_TYPE: {"schema": PROBLEM}}}
+
+
+def _get(summary: str, schema: Json, *parameters: str) -> Json:
+    read: Json = {"summary": summary, "responses": {"200": _answer(summary, schema), "default": _problem()}}
+    if parameters:
+        text = {"type": "string"}
+        read["parameters"] = [{"name": p, "in": "path", "required": True, "schema": text} for p in parameters]
+    return {"get": read}
+
+
+_REQUEST_HEADERS = [
+    _header("X-Request-ID", {"type": "string"}, "comes back, and stands in the log"),
+    _header("X-Request-Timeout-Ms", {"type": "integer", "minimum": 1}, "milliseconds to wait for the answer: 504 then"),
+    _header("traceparent", {"type": "string"}, "W3C trace context; the answer's names this gateway's span"),
+]
+_RESPONSE_HEADERS = {
+    name: {"schema": {"type": "string"}} for name in ("X-Request-ID", "X-Model-Version", "Server-Timing", "traceparent")
+}
+_STATUS: Json = {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}}
+_READY: Json = {"type": "object", "required": ["ready"], "properties": {"ready": {"type": "boolean"}}}
+_LIVE: Json = {"type": "object", "required": ["live"], "properties": {"live": {"type": "boolean"}}}
+_MODEL: Json = {"type": "object", "required": ["name", "versions", "platform", "inputs", "outputs"]}
+_READS_WITH_KEY: Json = {
+    "/v2/models/{name}": _get("The model's inputs and outputs", _MODEL, "name"),
+    "/v2/models/{name}/versions/{version}": _get("A version's inputs and outputs", _MODEL, "name", "version"),
+    "/v2/models/{name}/ready": _get("The model answers", _READY, "name"),
+    "/v2/models/{name}/versions/{version}/ready": _get("The version is in memory", _READY, "name", "version"),
+}
+_READS: Json = {
+    "/livez": _get("The process runs", _STATUS),
+    "/readyz": _get("A model is loaded and warmed, and the gateway is not shutting down", _STATUS),
+    "/v2/health/live": _get("The process runs", _LIVE),
+    "/v2/health/ready": _get("As /readyz", _READY),
+    **_READS_WITH_KEY,
+}

@@ -8,10 +8,11 @@ import orjson
 from fastapi.responses import HTMLResponse, Response
 
 from features.spec import Feature
-from serving.gateway import Served
-from serving.openapi import PROBLEM, RESPONSE, example_request, request_schema
+from serving.json_schemas import PROBLEM
+from serving.openapi import endpoints_of
 from serving.problems import PROBLEM_TYPES, Problem
-from serving.settings import RequestLimits
+from serving.served import Served
+from serving.settings import Settings
 
 # script and style from this gateway's own files only; no frame, no plug-in, no form that leaves the page
 CONTENT_SECURITY_POLICY = (
@@ -35,7 +36,8 @@ _HERE = Path(__file__).parent
 class Pages:
     """The pages, their templates and files read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         # autoescape: feature names, samples and model names come from files that we did not write
         loader = jinja2.FileSystemLoader(_HERE / "playground")
         self._templates = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
@@ -45,7 +47,7 @@ class Pages:
         return Response(self._assets[name], media_type=ASSETS[name], headers=HEADERS)
 
     def playground(self, served: Served) -> Response:
-        sample = example_request(served.samples, served.spec)
+        sample = endpoints_of(served, self._settings)[0].example
         context = sorted(served.spec.at("context", served.spec.regular), key=lambda feature: not feature.is_text)
         return self._page(
             "index.html",
@@ -53,19 +55,20 @@ class Pages:
             fields=[_field(feature, sample.get(feature.name)) for feature in context],
             lines="\n".join(_line(item, served.reader.bare) for item in sample["items"]),
             bare=served.reader.bare.name if served.reader.bare else "",
+            keys=bool(self._settings.api_keys),
         )
 
-    def docs(self, served: Served, limits: RequestLimits) -> Response:
-        example = example_request(served.samples, served.spec)
+    def docs(self, served: Served) -> Response:
+        endpoints = endpoints_of(served, self._settings)
         return self._page(
             "docs.html",
             served=served,
-            request=request_schema(served.spec, served.reader.bare, limits),
-            response=RESPONSE,
+            endpoints=endpoints,
+            examples={e.path: orjson.dumps(_short(e.example), option=orjson.OPT_INDENT_2).decode() for e in endpoints},
             problem=PROBLEM,
             problems=PROBLEM_TYPES.values(),
-            example=orjson.dumps(_short(example), option=orjson.OPT_INDENT_2).decode(),
-            limits=limits,
+            limits=self._settings.limits,
+            keys=bool(self._settings.api_keys),
         )
 
     def problem(self, slug: str) -> Response:
@@ -104,4 +107,5 @@ def _one_line(text: str) -> str:
 
 
 def _short(request: dict[str, Any]) -> dict[str, Any]:
-    return request | {"items": request["items"][:3]}
+    """A request with three entries of a list at most."""
+    return {name: value[:3] if isinstance(value, list) else value for name, value in request.items()}

@@ -1,6 +1,6 @@
 """Errors as RFC 9457 problem details: every `type` is a stable path that the gateway serves as a small page."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -10,12 +10,16 @@ MEDIA_TYPE = "application/problem+json"
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """One kind of error. remedy: one sentence for the page at `/problems/<slug>`."""
+    """One kind of error. remedy: for the page at `/problems/<slug>`, addressed to whoever sent the request.
+
+    again: whether the very same request may succeed when it is sent again.
+    """
 
     slug: str
     status: int
     title: str
     remedy: str
+    again: bool = False
 
     @property
     def uri(self) -> str:
@@ -25,11 +29,20 @@ class ProblemType:
 _ALL = (
     ProblemType("malformed-json", 400, "The body is not JSON",
                 "Send one JSON object in UTF-8. NaN and Infinity are no JSON."),
+    ProblemType("unauthorized", 401, "No known API key",
+                "Send the header `Authorization: Bearer <key>`, with a key that the gateway's operator gave you."),
     ProblemType("not-found", 404, "Nothing is served at this path", "See /docs for what is served."),
+    ProblemType("model-not-served", 404, "No model of this name is served",
+                "Ask for the model that /rank names in its answers, or leave its name out where that may be."),
     ProblemType("method-not-allowed", 405, "The path does not know this method", "See the Allow header, and /docs."),
-    ProblemType("body-timeout", 408, "The body took too long to arrive", "Send the body without pauses."),
-    ProblemType("model-version-not-served", 409, "Another version of the model is served",
-                "Leave model_version out, or ask for the version that /rank names in its answers."),
+    ProblemType("body-timeout", 408, "The body took too long to arrive", "Send the body without pauses.", again=True),
+    ProblemType("head-timeout", 408, "The request line and headers took too long to arrive",
+                "Send the head at once; close a connection that is not used.", again=True),
+    ProblemType("model-version-not-served", 409, "This version of the model is not served",
+                "Leave model_version out, or ask for a version that is in memory: the one that /rank names in its "
+                "answers, or the one that served before it."),
+    ProblemType("version-refused", 409, "The version cannot be served",
+                "`detail` says why; what served before goes on serving. Export the model again, or serve another."),
     ProblemType("body-too-large", 413, "The body is too large", "Send fewer items, or shorter texts."),
     ProblemType("unsupported-media-type", 415, "The body's media type is not supported",
                 "Send Content-Type: application/json, in UTF-8, not compressed."),
@@ -43,12 +56,20 @@ _ALL = (
     ProblemType("duplicate-key", 422, "A JSON object names a key twice", "Name every key once."),
     ProblemType("duplicate-id", 422, "Two items have the same id",
                 "Give every item an id of its own; an item without one has its index as its id."),
+    ProblemType("head-too-large", 431, "The request line and headers are too large",
+                "Send fewer or shorter headers; the query and the items belong in the body."),
     ProblemType("internal-error", 500, "The gateway failed",
                 "Report the request_id: the log has the place of the failure."),
+    ProblemType("model-failed", 500, "The model failed on this request",
+                "Nothing was ranked. Report the request_id: the log has the place of the failure."),
     ProblemType("non-finite-score", 500, "The model gave a score that is not a number",
-                "Nothing was ranked. Serve another version, and look at what this one was trained on."),
-    ProblemType("not-ready", 503, "No model is ready yet", "Wait until /readyz answers 200."),
-    ProblemType("overloaded", 503, "Too many requests are waiting", "Come again after Retry-After seconds."),
+                "Nothing was ranked. Report the request_id: another version of the model may not have the fault."),
+    ProblemType("not-ready", 503, "No model is ready yet", "Wait until /readyz answers 200.", again=True),
+    ProblemType("overloaded", 503, "Too many requests are waiting",
+                "Come again after Retry-After seconds, and later each time.", again=True),
+    ProblemType("deadline-exceeded", 504, "The answer was not ready in time",
+                "Come again when fewer requests wait, send fewer items, or allow more in X-Request-Timeout-Ms.",
+                again=True),
 )  # fmt: skip
 
 PROBLEM_TYPES = {problem.slug: problem for problem in _ALL}
@@ -74,17 +95,19 @@ class Problem(Exception):
     def status(self) -> int:
         return self.type.status
 
-    def to_json(self, request_id: str) -> dict[str, Any]:
+    def below(self, *steps: str | int) -> "Problem":
+        """The same of a body that stands inside another, at these steps."""
+        return replace(self, pointer=pointer_to(*steps) + (self.pointer or "#")[1:])
+
+    def to_json(self) -> dict[str, Any]:
         members = {"type": self.type.uri, "title": self.type.title, "status": self.status, "detail": self.detail}
         if self.pointer is not None:
             members["pointer"] = self.pointer
-        return members | {"request_id": request_id}
+        # a request's text may come back in `detail`; orjson refuses lone surrogates, so they are replaced here
+        return {k: v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for k, v in members.items()}
 
     def to_bytes(self, request_id: str) -> bytes:
-        # a request's text may come back in `detail`; orjson refuses lone surrogates, so they are replaced here
-        members = self.to_json(request_id)
-        safe = {k: v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for k, v in members.items()}
-        return orjson.dumps(safe)
+        return orjson.dumps(self.to_json() | {"request_id": request_id})
 
 
 def pointer_to(*steps: str | int) -> str:

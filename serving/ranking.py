@@ -1,5 +1,6 @@
-"""Scores one query group and sorts it: the whole of a request between its reading and its answer."""
+"""Scores query groups and sorts them: the whole of a request between its reading and its answer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,32 +10,18 @@ from numpy.typing import NDArray
 from features.elwc import QueryGroup
 from features.spec import Feature, FeatureSpec
 from features.values import Value
-from serving.backends import Backend, Inputs
+from serving.backends import Backend, BackendError, Inputs
 from serving.model_store import VerifiedModel
 from serving.problems import Problem
+from serving.record import Record, Usage
 from serving.schemas import RankRequest
-from serving.strict_json import shown
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # items that a compiling backend's inputs are padded to
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # items; groups of one bucket are scored in one call
 
 _ARRAYS: dict[str, tuple[Any, Value]] = {  # type -> dtype of its array, what stands behind item_count
     "text": (object, ""), "categorical": (object, ""),
     "float": (np.float32, 0.0), "int": (np.int64, 0), "bool": (np.bool_, False),
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a request cost. tokens: the query's once and every item's, before truncation, special ones not counted.
-
-    truncated: items that the model did not read to the end, all of them where the query was too long.
-    clipped: numbers outside the range seen in training, which the model takes for the range's end.
-    """
-
-    pairs: int
-    tokens: int
-    truncated: int
-    clipped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +37,10 @@ class RankedItem:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A query group, sorted by score, ties in the request's order."""
+    """A query group, sorted by score, ties in the request's order. name, version: of the model."""
 
+    name: str
+    version: int
     results: list[RankedItem]
     usage: Usage
 
@@ -66,62 +55,97 @@ class Ranker:
         self._inputs = self.spec.regular
         self._texts = {level: _texts_at(self.spec, level) for level in ("context", "item")}
 
-    def rank(self, request: RankRequest) -> Ranking:
-        """Errors: Problem model-version-not-served, non-finite-score."""
-        self._refuse_other_version(request.model_version)
-        group = request.group
-        items = len(group.items)
-        inputs = inputs_of(group, self._inputs, bucket_of(items) if self._backend.compiles_shapes else items)
-        logits = self._backend.score(inputs, np.array([items], np.int32))[0, :items]
+    def rank(self, requests: Sequence[RankRequest], record: Record) -> list[Ranking | Problem]:
+        """Each request's ranking, in their order; or its problem, which leaves the others alone.
+
+        The problems are model-failed and non-finite-score.
+        """
+        answers: dict[int, Ranking | Problem] = {}
+        sizes = [len(request.group.items) for request in requests]
+        for places, padded in calls_for(sizes, self._backend.compiles_shapes):
+            together = [requests[place] for place in places]
+            answers |= zip(places, self._rank_together(together, padded, record), strict=True)
+        return [answers[place] for place in range(len(requests))]
+
+    def _rank_together(self, requests: list[RankRequest], padded: int, record: Record) -> list[Ranking | Problem]:
+        """Scored in one call of the model; one after another where that call fails, to find the one at fault."""
+        groups = [request.group for request in requests]
+        inputs = inputs_of(groups, self._inputs, padded)
+        counts = np.array([len(group.items) for group in groups], np.int32)
+        try:
+            with record.stage("score"):
+                logits = self._backend.score(inputs, counts)
+        except BackendError as error:
+            if len(requests) > 1:
+                return [self._rank_together([request], padded, record)[0] for request in requests]
+            return [Problem("model-failed", f"version {self.model.version} could not score: {error}")]
+        record.calls.append((len(groups), padded))
+        with record.stage("tokens"):
+            tokens = self._token_counts(groups)
+        return [
+            self._sorted(request, row[:count], _of_group(inputs, place, count, self.spec), *tokens[place], record)
+            for place, (request, row, count) in enumerate(zip(requests, logits, counts, strict=True))
+        ]
+
+    def _sorted(
+        self,
+        request: RankRequest,
+        logits: NDArray[np.float32],
+        values: Inputs,
+        in_context: int,
+        in_items: NDArray[np.int64],
+        record: Record,
+    ) -> Ranking | Problem:
         if not np.isfinite(logits).all():
             wrong = int(np.flatnonzero(~np.isfinite(logits))[0])
             told = f"version {self.model.version} scored item {wrong} with {logits[wrong]}, expected a finite number"
-            raise Problem("non-finite-score", told)
-        usage, tokens = self._usage(group, inputs)
+            return Problem("non-finite-score", told)
         scores = sigmoid(logits)
+        record.scores.append((self.model.version, scores))
         order = np.argsort(-scores, kind="stable")[: request.top_n]
-        results = [self._result(request, int(i), float(scores[i]), float(logits[i]), tokens) for i in order]
-        return Ranking(results, usage)
+        results = [self._result(request, int(i), float(scores[i]), float(logits[i]), int(in_items[i])) for i in order]
+        return Ranking(self.model.manifest.name, self.model.version, results, self._usage(values, in_context, in_items))
 
-    def _refuse_other_version(self, asked: int | None) -> None:
-        served = self.model.version
-        if asked is not None and asked != served:
-            told = f"model_version is {shown(asked)}, but version {served} of {self.model.manifest.name} is served"
-            raise Problem("model-version-not-served", told, "#/model_version")
-
-    def _result(
-        self, request: RankRequest, index: int, score: float, logit: float, tokens: NDArray[np.int64]
-    ) -> RankedItem:
+    def _result(self, request: RankRequest, index: int, score: float, logit: float, tokens: int) -> RankedItem:
         item = request.group.items[index]
         texts = {f.name: item[f.name] for f in self._texts["item"]} if request.return_titles else {}
-        debug = {"logit": logit, "tokens": int(tokens[index])} if request.debug else None
+        debug = {"logit": logit, "tokens": tokens} if request.debug else None
         return RankedItem(request.ids[index], index, score, texts, debug)
 
-    def _usage(self, group: QueryGroup, inputs: Inputs) -> tuple[Usage, NDArray[np.int64]]:
-        """The usage, and each item's tokens int64 [items]."""
-        limits = self.model.manifest.limits
-        context = [str(group.context[f.name]) for f in self._texts["context"]]
-        columns = [[str(item[f.name]) for item in group.items] for f in self._texts["item"]]
-        texts = [*context, *(text for column in columns for text in column)]
+    def _token_counts(self, groups: list[QueryGroup]) -> list[tuple[int, NDArray[np.int64]]]:
+        """Each group's tokens: its context's, and its items' int64 [items]. One call of the tokeniser for all."""
+        texts: list[str] = []
+        for group in groups:
+            texts += [str(group.context[f.name]) for f in self._texts["context"]]
+            texts += [str(item[f.name]) for f in self._texts["item"] for item in group.items]
         counts = self._backend.token_counts(texts).astype(np.int64) if texts else np.zeros(0, np.int64)
-        in_context, in_items = counts[: len(context)], counts[len(context) :].reshape(len(columns), len(group.items))
-        per_item = in_items.sum(axis=0)
-        # several texts of one side are read as one, a separator between two
-        cut = per_item + max(len(columns) - 1, 0) > limits.get("max_item_tokens", np.inf)
-        if in_context.sum() + max(len(context) - 1, 0) > limits.get("max_context_tokens", np.inf):
-            cut = np.ones(len(group.items), bool)
-        tokens = int(in_context.sum() + per_item.sum())
-        clipped = sum(self._outside(inputs, name, len(group.items)) for name in self.model.manifest.ranges)
-        return Usage(len(group.items), tokens, int(cut.sum()), clipped), per_item
+        found, at, of_context, columns = [], 0, len(self._texts["context"]), len(self._texts["item"])
+        for group in groups:
+            items_at = at + of_context
+            end = items_at + columns * len(group.items)
+            per_item = counts[items_at:end].reshape(columns, len(group.items)).sum(axis=0)
+            found.append((int(counts[at:items_at].sum()), per_item))
+            at = end
+        return found
 
-    def _outside(self, inputs: Inputs, name: str, items: int) -> int:
+    def _usage(self, values: Inputs, in_context: int, in_items: NDArray[np.int64]) -> Usage:
+        """values: the group's own, without padding."""
+        limits = self.model.manifest.limits
+        # several texts of one side are read as one, a separator between two
+        separators = {level: max(len(features) - 1, 0) for level, features in self._texts.items()}
+        cut = in_items + separators["item"] > limits.get("max_item_tokens", np.inf)
+        if in_context + separators["context"] > limits.get("max_context_tokens", np.inf):
+            cut = np.ones(len(in_items), bool)
+        clipped = sum(self._outside(values, name) for name in self.model.manifest.ranges)
+        return Usage(len(in_items), int(in_context + in_items.sum()), int(cut.sum()), clipped)
+
+    def _outside(self, values: Inputs, name: str) -> int:
         """How many of a feature's values training never reached."""
-        if name not in inputs or inputs[name].dtype == np.bool_:
+        if name not in values or values[name].dtype == np.bool_:
             return 0
-        values = inputs[name][:, :items] if self.spec[name].level == "item" else inputs[name]
         # a float's range is compared as the float32 that the graph sees
-        low, high = np.array(self.model.manifest.ranges[name]).astype(np.result_type(values.dtype, np.float32))
-        return int(((values < low) | (values > high)).sum())
+        low, high = np.array(self.model.manifest.ranges[name]).astype(np.result_type(values[name].dtype, np.float32))
+        return int(((values[name] < low) | (values[name] > high)).sum())
 
 
 def _texts_at(spec: FeatureSpec, level: Any) -> tuple[Feature, ...]:
@@ -140,13 +164,35 @@ def bucket_of(items: int) -> int:
     return next((bucket for bucket in BUCKETS if bucket >= items), items)
 
 
-def inputs_of(group: QueryGroup, features: tuple[Feature, ...], padded: int) -> Inputs:
-    """One group as a model's inputs: context features [1, ...], item features [1, padded, ...]."""
+def calls_for(sizes: Sequence[int], compiles_shapes: bool) -> list[tuple[list[int], int]]:
+    """Which groups one call of the model scores together, and the items that they are padded to.
+
+    sizes: items a group. Groups share a call within one bucket, so that less than half of it is padding. A backend
+    that compiles for every shape takes one group at a time, padded to its bucket: more groups would be more shapes.
+    Returns [(places in sizes, items)].
+    """
+    if compiles_shapes:
+        return [([place], bucket_of(size)) for place, size in enumerate(sizes)]
+    by_bucket: dict[int, list[int]] = {}
+    for place, size in enumerate(sizes):
+        by_bucket.setdefault(bucket_of(size), []).append(place)
+    return [(places, max(sizes[place] for place in places)) for places in by_bucket.values()]
+
+
+def inputs_of(groups: Sequence[QueryGroup], features: tuple[Feature, ...], padded: int) -> Inputs:
+    """Groups as a model's inputs: context features [groups, ...], item features [groups, padded, ...]."""
     return {
-        feature.name: _array(feature, [group.context[feature.name]], 1)[0:1]
+        feature.name: _array(feature, [group.context[feature.name] for group in groups], len(groups))
         if feature.level == "context"
-        else _array(feature, [item[feature.name] for item in group.items], padded)[np.newaxis]
+        else np.stack([_array(feature, [item[feature.name] for item in group.items], padded) for group in groups])
         for feature in features
+    }
+
+
+def _of_group(inputs: Inputs, place: int, items: int, spec: FeatureSpec) -> Inputs:
+    """One group's own values among `inputs`, without padding."""
+    return {
+        name: values[place, :items] if spec[name].level == "item" else values[place] for name, values in inputs.items()
     }
 
 

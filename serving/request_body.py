@@ -1,33 +1,69 @@
 """Takes a request's body off the wire within its limits, before anything parses it."""
 
-import anyio
+import asyncio
+
 from starlette.requests import Request
 
+from serving.line import late
 from serving.problems import Problem
-from serving.settings import RequestLimits
+from serving.record import Record
+from serving.settings import Connections, RequestLimits
+
+LAST = {"Connection": "close"}  # the rest of the body is not read
 
 
-async def read_body(request: Request, limits: RequestLimits) -> bytes:
-    """The body. Errors: Problem unsupported-media-type, body-too-large, body-timeout."""
-    _check_media_type(request)
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limits.body_bytes:
-        raise _too_large(f"{declared} bytes", limits)
-    body = bytearray()
-    with anyio.move_on_after(limits.body_seconds) as timer:
+class Bodies:
+    """The bodies that are arriving: so many at the same time, each so large, so slow, and no more."""
+
+    def __init__(self, limits: RequestLimits, connections: Connections) -> None:
+        self._limits, self._connections = limits, connections
+        self.arriving = 0
+
+    async def read(self, request: Request, deadline: float, record: Record) -> bytes:
+        """The body. deadline: the event loop's time by which the client has its answer.
+
+        Errors: Problem unsupported-media-type, overloaded, body-too-large, body-timeout, deadline-exceeded;
+        ClientDisconnect.
+        """
+        _check_media_type(request)
+        if self.arriving >= self._connections.bodies:
+            told = f"{self.arriving} bodies are arriving, as many as this gateway takes"
+            raise Problem("overloaded", told, headers={"Retry-After": "1"})
+        self.arriving += 1
+        try:
+            with record.stage("receive"):
+                return await self._read_in_time(request, deadline, record)
+        finally:
+            self.arriving -= 1
+
+    async def _read_in_time(self, request: Request, deadline: float, record: Record) -> bytes:
+        longest = self._connections.body_seconds
+        slowest = asyncio.get_running_loop().time() + longest
+        try:
+            async with asyncio.timeout_at(min(slowest, deadline)):
+                return await self._read(request)
+        except TimeoutError:
+            if deadline < slowest:
+                raise late(record, LAST) from None
+            told = f"The body did not arrive within {longest:g} seconds"
+            raise Problem("body-timeout", told, headers=LAST) from None
+
+    async def _read(self, request: Request) -> bytes:
+        largest = self._limits.body_bytes
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > largest:
+            raise _too_large(f"{declared} bytes", largest)
+        body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            if len(body) > limits.body_bytes:
-                raise _too_large(f"more than {limits.body_bytes} bytes", limits)
-    if timer.cancelled_caught:
-        told = f"The body did not arrive within {limits.body_seconds:g} seconds"
-        raise Problem("body-timeout", told, headers={"Connection": "close"})
-    return bytes(body)
+            if len(body) > largest:
+                raise _too_large(f"more than {largest} bytes", largest)
+        return bytes(body)
 
 
-def _too_large(found: str, limits: RequestLimits) -> Problem:
-    told = f"The body has {found}, expected at most {limits.body_bytes}"
-    return Problem("body-too-large", told, headers={"Connection": "close"})
+def _too_large(found: str, largest: int) -> Problem:
+    told = f"The body has {found}, expected at most {largest}"
+    return Problem("body-too-large", told, headers=LAST)
 
 
 def _check_media_type(request: Request) -> None:

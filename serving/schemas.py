@@ -11,7 +11,7 @@ from features.spec import Feature, FeatureSpec
 from features.values import Value, check_value
 from serving.problems import Problem, pointer_to
 from serving.settings import RequestLimits
-from serving.strict_json import parse_json, shown, too_deep
+from serving.strict_json import shown
 
 MOST_NAMES = 10_000  # keys of a refused value that are looked at: a hostile body may hold millions
 OPTIONS = ("top_n", "return_titles", "model_version", "debug")
@@ -36,29 +36,22 @@ class RequestReader:
     """
 
     def __init__(self, spec: FeatureSpec, limits: RequestLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._context = spec.at("context", spec.regular)
         self._item = spec.at("item", spec.regular)
-        self._top_names = {"items", *OPTIONS, *(feature.name for feature in self._context)}
-        self._item_names = {"id", *(feature.name for feature in self._item)}
-        self._unknown = UnknownFields(spec)
-        required = [feature for feature in self._item if feature.is_text and feature.default is None]
-        self.bare = required[0] if len(required) == 1 else None  # what a bare string among the items stands for
-
-    def read(self, body: bytes) -> RankRequest:
-        """Errors: Problem."""
-        try:
-            return self.check(parse_json(body))
-        except RecursionError:  # a value just shallow enough to parse is too deep to be shown in an error
-            raise too_deep() from None
+        self.context_names = {feature.name for feature in self._context}
+        self.item_names = {feature.name for feature in self._item}
+        self._names_in_an_item = {"id"} | self.item_names
+        self.unknown = UnknownFields(spec)
+        self.bare = _only_text(self._item)  # what a bare string among the items stands for
+        self.asked = _only_text(self._context)  # the feature that is the query, where there is one
 
     def check(self, body: Any) -> RankRequest:
         """A parsed body as a request. Errors: Problem."""
         if not isinstance(body, dict):
             raise Problem("invalid-request", f"The body is {shown(body)}, expected one JSON object", "#")
-        if not body.keys() <= self._top_names:
-            self._unknown.refuse(body, self._top_names, ())
-        context = self._values(body, self._context, self._limits.context_characters, ())
+        self.unknown.refuse_in(body, {"items", *OPTIONS} | self.context_names, ())
+        context = self._values(body, self._context, self.limits.context_characters, ())
         ids, items = self._items(body.get("items"))
         return RankRequest(
             QueryGroup(context, items),
@@ -70,10 +63,10 @@ class RequestReader:
         )
 
     def _items(self, raw: Any) -> tuple[list[str], list[dict[str, Value]]]:
-        if not isinstance(raw, list) or not 1 <= len(raw) <= self._limits.items:
+        if not isinstance(raw, list) or not 1 <= len(raw) <= self.limits.items:
             found = f"{len(raw)} items" if isinstance(raw, list) else shown(raw)
             raise Problem(
-                "invalid-request", f"items is {found}, expected a list of 1 to {self._limits.items}", "#/items"
+                "invalid-request", f"items is {found}, expected a list of 1 to {self.limits.items}", "#/items"
             )
         ids, items, first = [], [], dict[str, int]()
         for index, raw_item in enumerate(raw):
@@ -92,15 +85,14 @@ class RequestReader:
         if not isinstance(raw, dict):
             expected = "an object" if self.bare is None else f"an object, or a bare {self.bare.name}"
             raise Problem("invalid-request", f"item {index} is {shown(raw)}, expected {expected}", pointer_to(*where))
-        if not raw.keys() <= self._item_names:
-            self._unknown.refuse(raw, self._item_names, where)
+        self.unknown.refuse_in(raw, self._names_in_an_item, where)
         item_id = raw.get("id")
         item_id = str(index) if item_id is None else self._id(item_id, where)
-        return item_id, self._values(raw, self._item, self._limits.item_characters, where)
+        return item_id, self._values(raw, self._item, self.limits.item_characters, where)
 
     def _id(self, raw: Any, where: tuple[str | int, ...]) -> str:
         value, reason = check_value("text", 1, raw)
-        longest = self._limits.id_characters
+        longest = self.limits.id_characters
         if reason is None and not 1 <= len(raw) <= longest:
             reason = f"has {len(raw)} characters, expected 1 to {longest}"
         if reason is not None or not isinstance(value, str):
@@ -118,7 +110,7 @@ class RequestReader:
             if isinstance(value, str) and len(value) > longest:
                 reason = f"has {len(value)} characters, expected at most {longest}"
             if reason is not None or value is None:
-                self._unknown.refuse_nested(given, (*where, feature.name))
+                self.unknown.refuse_nested(given, (*where, feature.name))
                 if isinstance(given, str) and not given.strip():
                     reason = "is blank, expected text"
                 raise Problem("invalid-request", f"{feature.name} {reason}", pointer_to(*where, feature.name))
@@ -126,15 +118,25 @@ class RequestReader:
         return values
 
 
+def _only_text(features: tuple[Feature, ...]) -> Feature | None:
+    """The text that must be given, where there is exactly one."""
+    required = [feature for feature in features if feature.is_text and feature.default is None]
+    return required[0] if len(required) == 1 else None
+
+
 class UnknownFields:
-    """Says why a field may not be in a request. Only ever asked about a body that is being refused."""
+    """Refuses what a request may not carry, and says why."""
 
     def __init__(self, spec: FeatureSpec) -> None:
         self._spec = spec
         self._hidden = {folded(f.name): f for f in spec if f.role in ("privileged", "label")}
 
-    def refuse(self, raw: dict[str, Any], known: set[str], where: tuple[str | int, ...]) -> NoReturn:
-        """Refuses the object at `where`: its privileged fields before the unknown ones. Errors: Problem, always."""
+    def refuse_in(self, raw: dict[str, Any], known: set[str], where: tuple[str | int, ...]) -> None:
+        """Refuses an object at `where` with other names than the known: privileged ones first. Errors: Problem."""
+        if not raw.keys() <= known:
+            self._refuse(raw, known, where)
+
+    def _refuse(self, raw: dict[str, Any], known: set[str], where: tuple[str | int, ...]) -> NoReturn:
         unknown = [name for name in raw if name not in known]
         for name in unknown:
             self._refuse_hidden(name, (*where, name))

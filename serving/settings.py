@@ -1,32 +1,86 @@
-"""What an operator may set about the gateway. The command line sets the first three; the rest have one home here."""
+"""What an operator may set about the gateway: where it is, by flags; everything else in one settings file."""
 
 import os
 
 from pydantic import Field
 
-from features.task import Section
+from features.task import Section, load_yaml, parse
+from serving.keys import ApiKey
+
+CORES = len(os.sched_getaffinity(0))  # that this process may use
 
 
 class RequestLimits(Section):
     """What one request may hold. A request beyond a limit is refused whole, never cut."""
 
     body_bytes: int = Field(default=8 << 20, ge=1024)  # bytes; 1,000 titles of 2,048 four-byte characters fit
-    body_seconds: float = Field(default=30.0, gt=0)  # seconds in which a body must have arrived
-    items: int = Field(default=1000, ge=1)  # items a request
+    items: int = Field(default=1000, ge=1)  # items a request, all queries of a batch together
+    queries: int = Field(default=32, ge=1)  # queries a batch
     context_characters: int = Field(default=512, ge=1)  # characters (Unicode code points) of a query
     item_characters: int = Field(default=2048, ge=1)  # characters of a title
     id_characters: int = Field(default=256, ge=1)  # characters of an item's id
 
 
+class Connections(Section):
+    """What a client may take before it has a request that can be answered."""
+
+    most: int = Field(default=1000, ge=1)  # connections at the same time
+    head_bytes: int = Field(default=32 << 10, ge=1024)  # bytes of a request line and its headers
+    head_seconds: float = Field(default=10.0, gt=0)  # seconds in which they must have arrived
+    body_seconds: float = Field(default=30.0, gt=0)  # seconds for a body to arrive, and for an answer to be taken
+    bodies: int = Field(default=128, ge=1)  # bodies that may be arriving at the same time
+
+
+class Queue(Section):
+    """Requests that have arrived and wait to be scored."""
+
+    threads: int = Field(default=CORES, ge=1)  # requests scored at the same time
+    waiting: int = Field(default=8 * CORES, ge=0)  # requests beyond those: each adds to the wait of all behind it
+    request_seconds: float = Field(default=10.0, gt=0)  # a request's longest time; X-Request-Timeout-Ms may shorten it
+
+
+class Reloading(Section):
+    """How new versions in the export directory are found."""
+
+    every_seconds: float = Field(default=5.0, gt=0)  # between two looks at the directory
+    again_seconds: float = Field(default=10.0, gt=0)  # until a refused version is tried again; doubles, up to an hour
+    resident: int = Field(default=2, ge=1)  # versions held in memory: the one that serves and those before it
+
+
+class Admin(Section):
+    """The administration's own port; there is none without a key."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8001, ge=0, le=65535)  # TCP port; 0 takes a free one and prints it
+    keys: tuple[ApiKey, ...] = ()
+
+
 class Settings(Section):
     """One gateway process."""
 
+    # by flags
     export_dir: str  # the directory of version directories; whatever tf.io.gfile opens
-    host: str = "127.0.0.1"  # address to bind; other machines reach the gateway only when this says so
+    host: str = "127.0.0.1"  # address to bind
     port: int = Field(default=8000, ge=0, le=65535)  # TCP port; 0 takes a free one and prints it
+    without_keys: bool = False  # bind to another address than loopback's although anyone may ask
+
+    # by the file
+    api_keys: tuple[ApiKey, ...] = ()  # who may ask; without any, whoever reaches the port
     backend: str = "embedded"  # a key of serving.backends.BACKENDS
-    threads: int = Field(default=os.cpu_count() or 1, ge=1)  # requests scored at the same time
-    waiting: int = Field(default=64, ge=1)  # requests accepted at the same time; more are told to come again
     drain_seconds: float = Field(default=2.0, ge=0)  # after SIGTERM: seconds not ready, but still answering
     finish_seconds: int = Field(default=30, ge=1)  # then: seconds that requests in flight have to finish
     limits: RequestLimits = RequestLimits()
+    connections: Connections = Connections()
+    queue: Queue = Queue()
+    reloading: Reloading = Reloading()
+    admin: Admin = Admin()
+
+
+BY_FLAG = ("export_dir", "host", "port", "without_keys")
+BY_FILE = tuple(name for name in Settings.model_fields if name not in BY_FLAG)
+
+
+def settings_of(flags: dict[str, object], path: str | None) -> Settings:
+    """The flags' and the file's settings; `path` None: defaults. Errors: InputError."""
+    of_file = load_yaml(path, "settings file", BY_FILE) if path is not None else {}
+    return parse({**of_file, **flags}, "serving", Settings)

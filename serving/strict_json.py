@@ -1,6 +1,8 @@
 """JSON as the standard has it: no key twice, no NaN, nothing that only Python would read."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from serving.problems import Problem
@@ -21,7 +23,7 @@ def parse_json(body: bytes) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
     except RecursionError:
-        raise too_deep() from None
+        raise _too_deep() from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise Problem("malformed-json", f"The body is not JSON: {error.msg} at {place}") from None
@@ -29,8 +31,20 @@ def parse_json(body: bytes) -> Any:
         raise Problem("malformed-json", "The body holds a number of thousands of digits, expected 64 bits") from None
 
 
-def too_deep() -> Problem:
-    return Problem("malformed-json", "The body is nested too deeply; a request needs four levels")
+@contextmanager
+def refusing_depth() -> Iterator[None]:
+    """Around what walks a parsed body: a value just shallow enough to parse may be too deep to be shown in an error.
+
+    Errors: Problem malformed-json.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _too_deep() -> Problem:
+    return Problem("malformed-json", "The body is nested too deeply; a request needs six levels")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

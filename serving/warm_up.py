@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import orjson
-
 from features.errors import InputError
 from features.spec import Feature
 from serving.problems import Problem
 from serving.ranking import BUCKETS, Ranker
+from serving.record import Record
 from serving.schemas import RequestReader
+from serving.trace_context import span_of
 
 
 def warm_up(ranker: Ranker, reader: RequestReader, most_items: int) -> int:
@@ -19,13 +19,21 @@ def warm_up(ranker: Ranker, reader: RequestReader, most_items: int) -> int:
     requests = list(ranker.model.manifest.warm_up)
     requests += [synthetic_request(ranker, min(bucket, most_items)) for bucket in BUCKETS if bucket // 2 < most_items]
     for number, request in enumerate(requests):
-        try:
-            ranker.rank(reader.read(orjson.dumps(request)))
-        except Problem as problem:
+        if (problem := _problem_with(request, ranker, reader)) is not None:
             place = f" at {problem.pointer}" if problem.pointer else ""
             told = f"{ranker.model.path} cannot answer its warm-up request {number}: {problem.detail}{place}"
-            raise InputError(f"{told}. Export the model again") from None
+            raise InputError(f"{told}. Export the model again")
     return len(requests)
+
+
+def _problem_with(request: dict[str, Any], ranker: Ranker, reader: RequestReader) -> Problem | None:
+    """Why it cannot be answered, or None."""
+    record = Record("warm-up", span_of(""))
+    try:
+        [ranking] = ranker.rank([reader.check(request)], record)
+    except Problem as problem:
+        return problem
+    return ranking if isinstance(ranking, Problem) else None
 
 
 def synthetic_request(ranker: Ranker, items: int) -> dict[str, Any]:

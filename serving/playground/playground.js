@@ -8,6 +8,7 @@ const status = document.getElementById("status");
 const results = document.getElementById("results");
 const curl = document.getElementById("curl");
 const rankButton = document.getElementById("rank");
+const keyInput = document.getElementById("key"); // only where the gateway asks for a key
 const copyButton = document.getElementById("copy");
 
 function contextOf() {
@@ -50,7 +51,8 @@ function showCurl() {
   }
   // inside single quotes a shell reads everything as it stands, except the quote
   const quoted = body.replaceAll("'", "'\\''");
-  curl.textContent = `curl -s ${location.origin}/v1/rank -H 'Content-Type: application/json' -d '${quoted}'`;
+  const key = keyInput ? ` -H "Authorization: Bearer $KEY"` : ""; // the key itself stays in its field
+  curl.textContent = `curl -s ${location.origin}/v1/rank -H 'Content-Type: application/json'${key} -d '${quoted}'`;
 }
 
 function say(message, isWrong = false) {
@@ -81,7 +83,9 @@ async function rank() {
     const items = itemsOf();
     const body = JSON.stringify({ ...contextOf(), items });
     const began = performance.now();
-    const response = await fetch("/v1/rank", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    const headers = { "Content-Type": "application/json" };
+    if (keyInput) headers.Authorization = `Bearer ${keyInput.value}`;
+    const response = await fetch("/v1/rank", { method: "POST", headers, body });
     const answer = await response.json();
     const milliseconds = performance.now() - began;
     if (!response.ok) {

@@ -1,10 +1,12 @@
-"""One model and one gateway process for all tests that only talk to it."""
+"""One model and one gateway process for all tests that only talk to it, and one for those that operate it."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.serving.operated import ADMIN_KEY, HISTOGRAM, KEY, OPERATED_SETTINGS, Operated
 from tests.serving.processes import GatewayProcess
 
 
@@ -50,3 +52,24 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     models.export(folder, models.NUMBERS_ONLY)
     with GatewayProcess(folder) as gateway:
         yield gateway.wait_until_ready()
+
+
+@pytest.fixture(scope="session")
+def operated_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export directory that changes: version 1 at first."""
+    from tests.serving import models
+
+    folder = tmp_path_factory.mktemp("operated")
+    models.export(folder, models.SHOP, version=1, score_histogram=HISTOGRAM)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def operated(operated_export: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
+    """A gateway with keys, an administration, little patience and a short line."""
+    settings = tmp_path_factory.mktemp("settings") / "gateway.yaml"
+    settings.write_text(yaml.safe_dump(OPERATED_SETTINGS))
+    with GatewayProcess(operated_export, settings, key=KEY) as gateway:
+        admin = gateway.admin(ADMIN_KEY)
+        yield Operated(gateway.wait_until_ready(), admin, operated_export)
+        admin.close()

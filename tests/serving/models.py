@@ -16,7 +16,22 @@ from features.spec import FeatureSpec, spec_from_json
 from serving.graph_check import DTYPES
 from tests.features.specs import DEMO
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "blue", "red", "sofa", "table", "velvet", "oak", "navy", "slow", "broken"]
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "blue",
+    "red",
+    "sofa",
+    "table",
+    "velvet",
+    "oak",
+    "navy",
+    "slow",
+    "broken",
+    "crash",
+]
 LIMITS = {"max_context_tokens": 4, "max_item_tokens": 6}
 
 SHOP = spec_from_json(DEMO)
@@ -48,7 +63,8 @@ class Overlap(tf.Module):
     """Logit = share of the query's tokens that the title holds, doubled, minus 1, plus price / 100.
 
     So a title with all of them has logit 1, with half of them 0, with none -1. A title with the token `broken` has
-    logit NaN; one with the token `slow` takes a second or two. Without text: the sum of the vector.
+    logit NaN; one with the token `slow` takes a second or two; with `crash` the whole call fails. Without text: the
+    sum of the vector.
     """
 
     def __init__(self, spec: FeatureSpec) -> None:
@@ -83,6 +99,8 @@ class Overlap(tf.Module):
         )
         broken = tf.reduce_any(tf.equal(held[:, :, 0], PIECES.index("broken")), axis=2)
         slow = tf.reduce_any(tf.equal(held, PIECES.index("slow")))
+        crash = tf.reduce_any(tf.equal(held, PIECES.index("crash")))
+        tf.debugging.Assert(tf.logical_not(crash), [title])
         return tf.where(broken, float("nan"), 2.0 * share + self.bias + _waste(slow))
 
     def tokens(self, text: tf.Tensor) -> tf.RaggedTensor:

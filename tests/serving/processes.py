@@ -1,5 +1,6 @@
 """A gateway as an operator starts it: a process of its own, spoken to over HTTP."""
 
+import json
 import os
 import re
 import signal
@@ -21,6 +22,10 @@ def environment() -> dict[str, str]:
     return os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
 
 
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
 def run_serving(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command with these arguments, run to its end."""
     command = [sys.executable, "-m", "serving", *arguments]
@@ -28,22 +33,32 @@ def run_serving(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class GatewayProcess:
-    """`python -m serving` on a free port of loopback."""
+    """`python -m serving` on a free port of loopback. settings: a settings file; key: sent with every request."""
 
-    def __init__(self, export_dir: Path) -> None:
+    def __init__(self, export_dir: Path, settings: Path | None = None, key: str = "") -> None:
         command = [sys.executable, "-m", "serving", "--export-dir", str(export_dir), "--port", "0"]
+        if settings is not None:
+            command += ["--settings", str(settings)]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()
         )
         self.log: list[str] = []  # stderr's lines
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
+        self.address = self._address_said()
+        self.http = httpx.Client(base_url=self.address, timeout=60, headers=bearer(key) if key else {})
+
+    def _address_said(self) -> str:
+        """The address in the next line of stdout: the clients', then the administration's where there is one."""
         assert self._process.stdout is not None
         said = self._process.stdout.readline()
-        match = re.search(r"http://\S+?(?=,|\s)", said)
+        match = re.search(r"http://[^\s,/]+", said)
         assert match, f"expected an address, the gateway said {said!r}; {self.log}"
-        self.address = match[0]
-        self.http = httpx.Client(base_url=self.address, timeout=60)
+        return match[0]
+
+    def admin(self, key: str) -> httpx.Client:
+        """A client of the administration's port. To be asked for once."""
+        return httpx.Client(base_url=self._address_said(), timeout=60, headers=bearer(key))
 
     def _read_log(self) -> None:
         assert self._process.stderr is not None
@@ -72,6 +87,30 @@ class GatewayProcess:
         headers = {"Content-Type": "application/json"} | options.pop("headers", {})
         given = {"content": body} if isinstance(body, bytes) else {"json": body}
         return self.http.post(path, headers=headers, **given, **options)
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        """The log's lines of this event so far."""
+        return [line for line in map(json.loads, list(self.log)) if line["event"] == event]
+
+    def wait_for_log(self, event: str, **fields: Any) -> dict[str, Any]:
+        """The first line of this event with these fields, once it is there."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            for line in self.logged(event):
+                if fields.items() <= line.items():
+                    return line
+            time.sleep(0.02)
+        raise AssertionError(f"no line {event} with {fields}: {self.log}")
+
+    def metric(self, sample: str) -> float:
+        """A sample of /metrics as it stands there, labels and all; 0 where it is not there yet."""
+        text = self.http.get("/metrics").text
+        return next((float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(sample + " ")), 0.0)
+
+    @staticmethod
+    def json_of(value: Any) -> bytes:
+        """As JSON in ASCII, lone surrogates and all, which httpx would not send."""
+        return json.dumps(value).encode()
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)

@@ -14,8 +14,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from features.errors import InputError
-from serving.gateway import load
-from serving.model_store import find_version, verify
+from serving.model_store import PIN, find_version, pinned_version, verify
+from serving.served import load
 from serving.settings import Settings
 from tests.serving import models
 from tests.serving.processes import run_serving
@@ -33,6 +33,16 @@ def test_the_highest_complete_version_is_found(copied: Path) -> None:
         (copied / name).mkdir()
     shutil.copytree(copied / "3" / "assets.extra", copied / "9" / "assets.extra")
     assert find_version(str(copied)) == 9  # 10 has no manifest, so it is not complete
+
+
+def test_a_file_may_pin_a_version(copied: Path) -> None:
+    assert pinned_version(str(copied)) is None
+    (copied / PIN).write_text("3\n")
+    assert pinned_version(str(copied)) == 3
+    for wrong in ("", "three", "3.0", "-1", "\udcff", "3 4"):
+        (copied / PIN).write_bytes(wrong.encode("utf-8", "surrogateescape"))
+        with pytest.raises(InputError, match="expected the number of a version"):
+            pinned_version(str(copied))
 
 
 def test_the_model_as_exported_is_accepted(copied: Path) -> None:
@@ -277,7 +287,7 @@ UNSERVABLE = [
 def test_what_cannot_answer_never_becomes_ready(copied: Path, spoil: Callable[[Path], None], message: str) -> None:
     spoil(copied)
     with pytest.raises(InputError) as refused:
-        load(Settings(export_dir=str(copied)))
+        load(Settings(export_dir=str(copied)), find_version(str(copied)))
     assert message in str(refused.value)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.serving.browser import CHROMIUM, DRIVER, Browser
+from tests.serving.operated import KEY, Operated
 from tests.serving.processes import GatewayProcess
 
 pytestmark = pytest.mark.skipif(
@@ -70,3 +71,17 @@ def test_a_phone_needs_no_sideways_scrolling(shop: GatewayProcess, rich: Gateway
                 browser.press(ENTER)
                 browser.wait_for(f"{RANKED}.length")
             assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_where_keys_are_needed_the_page_asks_for_one_and_keeps_it_out_of_the_command(
+    operated: Operated, tmp_path: Path
+) -> None:
+    with Browser(tmp_path) as browser:
+        browser.open(f"{operated.gateway.address}/")
+        browser.press(ENTER)
+        assert "no API key was sent" in browser.wait_for(f"{STATUS}.includes('key') && ({STATUS[7:]})")
+        browser.run("document.getElementById('key').focus()")
+        browser.press(KEY + ENTER)
+        browser.wait_for(f"{RANKED}.length")
+        assert KEY not in browser.run("return document.body.innerText")
+        assert '-H "Authorization: Bearer $KEY"' in browser.run("return document.getElementById('curl').textContent")

@@ -1,13 +1,10 @@
 """The pure part of ranking, and a model that XLA compiles."""
 
-import asyncio
 import os
 from math import log
 from pathlib import Path
 
 import numpy as np
-import pytest
-from starlette.requests import Request
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -15,11 +12,13 @@ import tensorflow as tf
 
 from features.elwc import QueryGroup
 from features.values import Value
-from serving.gateway import Gateway, load
-from serving.problems import Problem, pointer_to
-from serving.ranking import BUCKETS, bucket_of, inputs_of, sigmoid
-from serving.request_body import read_body
-from serving.settings import RequestLimits, Settings
+from serving import answers
+from serving.problems import pointer_to
+from serving.ranking import BUCKETS, bucket_of, calls_for, inputs_of, sigmoid
+from serving.record import Record
+from serving.served import Models, load
+from serving.settings import Settings
+from serving.trace_context import span_of
 from tests.serving import models
 
 
@@ -34,9 +33,9 @@ def test_a_bucket_is_the_least_that_holds_the_items() -> None:
     assert all(bucket_of(bucket) == bucket for bucket in BUCKETS)
 
 
-def test_inputs_are_one_group_padded_behind_its_items() -> None:
+def test_inputs_are_padded_behind_a_groups_items() -> None:
     item: dict[str, Value] = {"title": "é", "price": 1.5, "brand": "b", "in_stock": True, "colour": (1.0, 2.0, 3.0)}
-    found = inputs_of(QueryGroup({"query": "q", "hour": 3}, [item]), models.RICH.regular, padded=2)
+    found = inputs_of([QueryGroup({"query": "q", "hour": 3}, [item])], models.RICH.regular, padded=2)
     assert found["query"].tolist() == [b"q"]
     assert found["hour"].tolist() == [3]
     assert found["title"].tolist() == [["é".encode(), b""]]
@@ -60,32 +59,31 @@ def test_a_compiled_model_is_padded_to_buckets_and_scores_the_same(tmp_path: Pat
 
     models.export(tmp_path / "compiled", models.NUMBERS_ONLY, module=Compiled(models.NUMBERS_ONLY))
     models.export(tmp_path / "plain", models.NUMBERS_ONLY)
-    body = models.body_of(items=[{"vector": [i / 8, 1.0]} for i in range(5)])
-    compiled, plain = (load(Settings(export_dir=str(tmp_path / name))) for name in ("compiled", "plain"))
-    assert compiled._ranker._backend.compiles_shapes
-    assert not plain._ranker._backend.compiles_shapes
-    assert compiled.answer(body, "r") == plain.answer(body, "r")
+    queries = [{"items": [{"vector": [i / 8, 1.0]} for i in range(items)]} for items in (5, 7, 5)]
+    found = {}
+    for name in ("compiled", "plain"):
+        served, record = load(Settings(export_dir=str(tmp_path / name)), 1), Record("r", span_of(""))
+        body = models.body_of(queries=queries)
+        found[name] = answers.answer(answers.batch, body, Models(served, {1: served}), record)
+        # a compiled model knows groups of 8 items only; a plain one scores the three together
+        assert record.calls == ([(1, 8)] * 3 if name == "compiled" else [(3, 7)])
+    assert found["compiled"] == found["plain"]
 
 
-def test_more_requests_than_the_line_holds_are_told_to_come_again() -> None:
-    gateway = Gateway(Settings(export_dir="unused", waiting=2))
-    with gateway.place_in_line(), gateway.place_in_line():
-        with pytest.raises(Problem) as refused, gateway.place_in_line():
-            pass
-        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
-    with gateway.place_in_line():
-        pass  # the places are free again
+def test_groups_of_one_bucket_share_a_call() -> None:
+    # buckets 4, 8, 4, 1, 8: padded to the longest of each
+    assert calls_for([3, 5, 4, 1, 7], compiles_shapes=False) == [([0, 2], 4), ([1, 4], 7), ([3], 1)]
+    assert calls_for([3, 5], compiles_shapes=True) == [([0], 4), ([1], 8)]
+    assert calls_for([], compiles_shapes=False) == []
 
 
-def test_a_body_that_never_ends_is_given_up() -> None:
-    async def never() -> dict[str, object]:
-        await asyncio.sleep(60)
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
-    with pytest.raises(Problem) as refused:
-        asyncio.run(read_body(Request(scope, never), RequestLimits(body_seconds=0.05)))
-    assert refused.value.status == 408
+def test_inputs_of_two_groups_stand_side_by_side() -> None:
+    groups = [
+        QueryGroup({}, [{"vector": (1.0, 2.0)}]),
+        QueryGroup({}, [{"vector": (3.0, 4.0)}, {"vector": (5.0, 6.0)}]),
+    ]
+    found = inputs_of(groups, models.NUMBERS_ONLY.regular, padded=2)["vector"]
+    assert found.tolist() == [[[1.0, 2.0], [0.0, 0.0]], [[3.0, 4.0], [5.0, 6.0]]]
 
 
 def test_a_pointer_escapes_what_json_pointers_escape() -> None:

@@ -1,0 +1,48 @@
+"""The sockets that the gateway listens on, and who can reach them."""
+
+import ipaddress
+import socket
+
+from features.errors import InputError
+from serving.settings import Settings
+
+BACKLOG = 2048  # connections that wait to be accepted
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens: from here on a client waits instead of being refused. Errors: InputError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        told = f"cannot listen on {host} port {port}: {error.strerror}"
+        raise InputError(f"{told}. Name another port (0 takes a free one), or an own address") from None
+    return listener
+
+
+def refuse_strangers(settings: Settings) -> None:
+    """Errors: InputError when other machines could ask, no key is set, and nobody said that this is meant."""
+    if settings.api_keys or settings.without_keys:
+        return
+    try:
+        addresses = {str(found[4][0]) for found in socket.getaddrinfo(settings.host, None)}
+    except OSError:
+        return  # `listen` says what is wrong with it
+    if not all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses):
+        told = f"--host {settings.host} lets other machines ask, but no API key is set"
+        remedy = "Put api_keys into the --settings file (python -m serving.keys makes one), or say --without-keys"
+        raise InputError(f"{told}. {remedy}")
+
+
+def port_of(listener: socket.socket) -> int:
+    return int(listener.getsockname()[1])
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,91 @@
+"""What one request did: written while it is answered, read at its end for the log, the headers and /metrics."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.trace_context import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request cost. tokens: the query's once and every item's, before truncation, special ones not counted.
+
+    truncated: items that the model did not read to the end, all of them where the query was too long.
+    clipped: numbers outside the range seen in training, which the model takes for the range's end.
+    """
+
+    pairs: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    clipped: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.pairs + other.pairs,
+            self.tokens + other.tokens,
+            self.truncated + other.truncated,
+            self.clipped + other.clipped,
+        )
+
+
+STAGES = ("receive", "queue", "read", "score", "tokens", "answer")
+"""In their order: the body arrives, waits for a thread, is read; the model scores; tokens are counted; JSON is made."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One request, from its head to its answer. Written by the thread that answers it, one at a time."""
+
+    request_id: str
+    span: Span
+    began: float = field(default_factory=time.perf_counter)
+    stages: dict[str, float] = field(default_factory=dict)  # stage -> seconds
+    usage: Usage | None = None  # of a request that was ranked
+    versions: list[int] = field(default_factory=list)  # of the model, that answered
+    calls: list[tuple[int, int]] = field(default_factory=list)  # of the model: groups, items with padding
+    scores: list[tuple[int, NDArray[np.float64]]] = field(default_factory=list)  # version, a query group's scores
+    problems: list[str] = field(default_factory=list)  # slugs, also of entries of a batch
+    key: str = ""  # name of the API key
+    client_left: bool = False
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Adds the time inside to a stage of STAGES."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - began
+
+    @property
+    def seconds(self) -> float:
+        """Since the request's head was read."""
+        return time.perf_counter() - self.began
+
+    def server_timing(self) -> str:
+        """The Server-Timing header (W3C): milliseconds a stage, and in total."""
+        stages = dict(self.stages)  # a thread whose client was already answered may still write
+        measured = [(name, stages[name]) for name in STAGES if name in stages]
+        return ", ".join(f"{name};dur={1000 * seconds:.3f}" for name, seconds in [*measured, ("total", self.seconds)])
+
+    def to_log(self) -> dict[str, Any]:
+        """Its numbers and names for the log: no text of the request."""
+        fields: dict[str, Any] = {"request_id": self.request_id, "trace_id": self.span.trace_id}
+        if self.usage is not None:
+            fields |= {"pairs": self.usage.pairs, "tokens": self.usage.tokens}
+            fields |= {"truncated": self.usage.truncated, "clipped": self.usage.clipped}
+        if self.versions:
+            fields["versions"] = list(self.versions)
+        if self.problems:
+            fields["problems"] = list(self.problems)
+        if self.key:
+            fields["key"] = self.key
+        if self.client_left:
+            fields["client_left"] = True
+        return fields

@@ -1,0 +1,40 @@
+"""traceparent, by the examples and rules of W3C Trace Context."""
+
+import pytest
+
+from serving.trace_context import span_of
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+def test_a_callers_trace_goes_on_under_a_span_of_ours() -> None:
+    span = span_of(f"00-{TRACE}-{PARENT}-01")
+    assert (span.trace_id, span.flags) == (TRACE, "01")
+    assert span.span_id != PARENT
+    assert span.traceparent == f"00-{TRACE}-{span.span_id}-01"
+
+
+def test_a_later_version_may_have_more_fields() -> None:
+    assert span_of(f"cc-{TRACE}-{PARENT}-01-what-comes-later").trace_id == TRACE
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "nonsense",
+        f"00-{TRACE}-{PARENT}",
+        f"00-{TRACE}-{PARENT}-01-more",
+        f"ff-{TRACE}-{PARENT}-01",
+        f"00-{TRACE.upper()}-{PARENT}-01",
+        f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE}-{PARENT}-01\n",
+    ],
+)
+def test_what_is_no_traceparent_begins_a_trace_that_nobody_records(header: str) -> None:
+    span = span_of(header)
+    assert span.trace_id != TRACE
+    assert len(span.trace_id) == 32
+    assert span.flags == "00"
+    assert span_of(header).trace_id != span.trace_id
