@@ -7,25 +7,38 @@ used, duplicate, late, unmatched, malformed or capped.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_jobs.logs import INTERACTIONS, Event, is_identifier, read_position
+from beam_jobs.logs import INTERACTIONS, REFUND, Event, is_identifier, read_position, shown
 
 FATES = ("used", "duplicate", "late", "unmatched", "malformed", "capped")
+SKIPPED = "skipped"  # what becomes of an event that this dataset does not ask for: it does not count as read
 
 
 class LoggedEvent(NamedTuple):
-    """An event beside the line it was read from."""
+    """An event beside the line it was read from. parts: of an impression that the log tells in several records."""
 
     event: Event
     line: bytes
+    parts: tuple["LoggedEvent", ...] = ()
 
 
 class Fate(NamedTuple):
     """What became of one event. reason: empty for events that need no dead letter."""
 
     logged: LoggedEvent
-    fate: str  # one of FATES
+    fate: str  # one of FATES, or SKIPPED
     reason: str = ""
     detail: str = ""
+
+
+class Request(NamedTuple):
+    """One request's events, as a reader of logs hands them over.
+
+    settled: fates that need no impression to be known. notes: names that the job shall count once each.
+    """
+
+    logged: Sequence[LoggedEvent]
+    settled: Sequence[Fate] = ()
+    notes: tuple[str, ...] = ()
 
 
 class ShownItem(NamedTuple):
@@ -81,7 +94,7 @@ def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_item: ReadItem) 
     logged: all events of the request, in any order; the result does not depend on it.
     read_item: makes an item's content, or says why the item cannot be used.
     """
-    events, fates = _without_duplicates(logged)
+    events, fates = without_duplicates(logged)
     interactions = [entry for entry in events if entry.event.type != "impression"]
     impressions = [entry for entry in events if entry.event.type == "impression"]
     nothing: dict[str, set[str]] = {}
@@ -91,15 +104,15 @@ def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_item: ReadItem) 
         ]
         return Attribution(None, [], nothing, fates, [], 0)
     first, fates = impressions[0], fates + _repeats(impressions)
-    shown = read_shown(first.event, rules.max_items, read_item)
-    if len(shown.items) < rules.min_items:
-        detail = f"{len(shown.items)} usable items, expected at least {rules.min_items}"
+    seen = read_shown(first.event, rules.max_items, read_item)
+    if len(seen.items) < rules.min_items:
+        detail = f"{len(seen.items)} usable items, expected at least {rules.min_items}"
         fates.append(Fate(first, "malformed", "too_few_items", detail))
         fates += [Fate(entry, "unmatched", "impression_refused", detail) for entry in interactions]
-        return Attribution(None, [], nothing, fates, shown.refused, 0)
-    acted, matched = _matched(interactions, first.event, shown, rules.windows_ms)
+        return Attribution(None, [], nothing, fates, seen.refused, 0)
+    acted, matched = _matched(interactions, first.event, seen, rules.windows_ms)
     fates += [Fate(first, "used"), *matched]
-    return Attribution(first.event, shown.items, acted, fates, shown.refused, len(shown.capped))
+    return Attribution(first.event, seen.items, acted, fates, seen.refused, len(seen.capped))
 
 
 def refuse_request(result: Attribution, reason: str, detail: str) -> Attribution:
@@ -114,9 +127,21 @@ def refuse_request(result: Attribution, reason: str, detail: str) -> Attribution
     return Attribution(None, [], {}, fates, result.refused_items, 0)
 
 
-def _without_duplicates(logged: Iterable[LoggedEvent]) -> tuple[list[LoggedEvent], list[Fate]]:
+def leave_out(request: Request, fate: str, reason: str) -> Attribution:
+    """A request that is not wanted, whatever is in it: all its events get `fate`, and no dead letter."""
+    settled = [entry.logged for entry in request.settled]
+    whole = [part for entry in (*request.logged, *settled) for part in (entry.parts or (entry,))]
+    return Attribution(None, [], {}, [Fate(entry, fate, reason) for entry in whole], [], 0)
+
+
+def in_time(entry: LoggedEvent) -> tuple[int, str, bytes]:
+    """The order in which a request's events count, whatever order they were read in."""
+    return entry.event.timestamp_ms, entry.event.event_id, entry.line
+
+
+def without_duplicates(logged: Iterable[LoggedEvent]) -> tuple[list[LoggedEvent], list[Fate]]:
     """The earliest event of each event id, by time, and the fates of the others."""
-    ordered = sorted(logged, key=lambda entry: (entry.event.timestamp_ms, entry.event.event_id, entry.line))
+    ordered = sorted(logged, key=in_time)
     seen: set[str] = set()
     events: list[LoggedEvent] = []
     fates: list[Fate] = []
@@ -131,6 +156,8 @@ def _without_duplicates(logged: Iterable[LoggedEvent]) -> tuple[list[LoggedEvent
 
 def _repeats(impressions: Sequence[LoggedEvent]) -> list[Fate]:
     """The fates of a request's impressions after its first: duplicates, kept as dead letters where they differ."""
+    if len(impressions) == 1:
+        return []
     first = _identities(impressions[0].event)
     return [
         Fate(entry, "duplicate")
@@ -141,7 +168,8 @@ def _repeats(impressions: Sequence[LoggedEvent]) -> list[Fate]:
 
 
 def _identities(impression: Event) -> list[str]:
-    return [str(item.get("item_id")) for item in impression.body["items"]]
+    found = [item.get("item_id") for item in impression.body["items"]]
+    return [str(item_id) for item_id in found if is_identifier(item_id)]
 
 
 def read_shown(impression: Event, max_items: int, read_item: ReadItem) -> Shown:
@@ -151,11 +179,11 @@ def read_shown(impression: Event, max_items: int, read_item: ReadItem) -> Shown:
     for raw in impression.body["items"]:
         item_id, position = raw.get("item_id"), read_position(raw.get("position"))
         if not is_identifier(item_id):
-            refused.append(RefusedItem("item_id_missing", f"item_id is {item_id!r:.60}, expected text", raw))
+            refused.append(RefusedItem("item_id_missing", f"item_id is {shown(item_id)}, expected text", raw))
             continue
         item_id = str(item_id)
         if position is None:
-            detail = f"position is {raw.get('position')!r:.60}, expected a whole number, 0 at the top"
+            detail = f"position is {shown(raw.get('position'))}, expected a whole number, 0 at the top"
             refused.append(RefusedItem("position_invalid", detail, raw))
             continue
         content, reason, detail = read_item(item_id, raw)
@@ -171,17 +199,17 @@ def read_shown(impression: Event, max_items: int, read_item: ReadItem) -> Shown:
 
 
 def _matched(
-    interactions: Sequence[LoggedEvent], impression: Event, shown: Shown, windows_ms: Mapping[str, int]
+    interactions: Sequence[LoggedEvent], impression: Event, seen: Shown, windows_ms: Mapping[str, int]
 ) -> tuple[dict[str, set[str]], list[Fate]]:
-    """Which items got which interaction, and every interaction's fate."""
+    """Which items got which interaction, refunds taken back, and every interaction's fate. In the order of time."""
     acted: dict[str, set[str]] = {kind: set() for kind in INTERACTIONS}
-    visible = {item.item_id for item in shown.items}
-    refused = {str(item.raw.get("item_id")) for item in shown.refused}
+    visible = {item.item_id for item in seen.items}
+    refused = {str(raw_id) for item in seen.refused if is_identifier(raw_id := item.raw.get("item_id"))}
     fates = []
     for entry in interactions:
         event = entry.event
         item_id, delay = str(event.body["item_id"]), event.timestamp_ms - impression.timestamp_ms
-        if item_id in shown.capped:
+        if item_id in seen.capped:
             fate = Fate(entry, "capped", "item_capped", "its item lies beyond max_items")
         elif item_id not in visible:
             reason = "item_refused" if item_id in refused else "item_not_shown"
@@ -190,8 +218,13 @@ def _matched(
             fate = Fate(entry, "unmatched", "before_impression", f"{-delay} ms before its impression")
         elif delay > windows_ms[event.type]:
             fate = Fate(entry, "late", "late", f"{delay} ms after its impression, window {windows_ms[event.type]} ms")
+        elif event.type == REFUND and item_id not in acted["purchase"]:
+            fate = Fate(entry, "unmatched", "no_purchase", f"item {item_id!r:.60} had no purchase before the refund")
         else:
-            acted[event.type].add(item_id)
+            if event.type == REFUND:
+                acted["purchase"].remove(item_id)
+            else:
+                acted[event.type].add(item_id)
             fate = Fate(entry, "used")
         fates.append(fate)
     return acted, fates

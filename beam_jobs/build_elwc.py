@@ -5,6 +5,10 @@ Example:
     --input 'build/demo/logs/events-*.jsonl.gz' --products build/demo/logs/products.jsonl.gz \\
     --output build/demo/dataset
 
+A nightly batch, of the day and the days before it that dataset.look_back_days says:
+  python -m beam_jobs.build_elwc --config configs/product_search.yaml --date 2025-03-10 \\
+    --input 'logs/{date}/events-*.jsonl.gz' --output 'build/shop/{date}'
+
 Any option of Apache Beam may follow, such as --runner DataflowRunner --project P --region R --temp_location gs://B/tmp.
 """
 
@@ -13,7 +17,6 @@ import logging
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,13 +26,17 @@ import orjson
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_jobs import caps
 from beam_jobs import pipeline as job
-from beam_jobs.logs import EVENT_TYPES, UNKNOWN
+from beam_jobs.counting import DEAD_LETTERS, TALLY
+from beam_jobs.dataset_manifest import manifest_of
+from beam_jobs.dates import PLACE, Days, batch_days
+from beam_jobs.log_readers import READERS
 from beam_jobs.options import DatasetOptions, seed_of
 from beam_jobs.pipeline_options import pipeline_options
 from beam_jobs.products import Product
 from beam_jobs.query_groups import SPLITS, GroupBuilder
-from beam_jobs.reading import UNREADABLE, check_readable
+from beam_jobs.reading import UNREADABLE, ReadLines, check_readable
 from beam_jobs.storage import (
     building,
     existing_manifest,
@@ -37,19 +44,23 @@ from beam_jobs.storage import (
     is_local,
     join,
     make_directory,
+    match_daily_files,
     match_files,
+    publish_files,
     read_bytes,
     refuse_foreign,
     remove_tree,
     write_bytes,
 )
 from features.errors import InputError, exit_code_of
-from features.manifest import FILE_NAME, DatasetManifest, EventCounts, SplitStatistics, stage_key
+from features.manifest import FILE_NAME, DatasetManifest, stage_key
 from features.spec import FeatureSpec, load_spec
 from features.task import load_task, parse_section
 
-JOB_VERSION = 1  # raised when the same input gives another dataset
+JOB_VERSION = 2  # raised when the same input gives another dataset
 PRIVATE = 0o700
+COUNTS = "counts.json"  # of a job that failed, beside its dead letters
+COUNTS_FORMAT = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
 
 class Inputs(NamedTuple):
@@ -60,15 +71,24 @@ class Inputs(NamedTuple):
     seed: int
     logs: list[str]
     products: list[str]
+    days: Days | None  # of the events to use; None uses all
+    missing: list[str]  # paths of earlier days that hold no file
     key: str  # stage_key of all that decides the dataset
 
+    def resolved(self) -> dict[str, Any]:
+        """The job's options, for the manifest."""
+        days = [day.isoformat() for day in self.days] if self.days else None
+        files = {"logs": self.logs, "products": self.products}
+        return {**self.options.model_dump(mode="json"), "seed": self.seed, "days": days, **files}
 
-def read_inputs(config: str, logs: Sequence[str], products: Sequence[str]) -> Inputs:
+
+def read_inputs(config: str, logs: Sequence[str], products: Sequence[str], last_day: str | None = None) -> Inputs:
     """Errors: InputError."""
     task = load_task(config)
     spec, options, seed = load_spec(task), parse_section(task, "dataset", DatasetOptions), seed_of(task)
     GroupBuilder(spec, options, seed)  # refuses a spec that logs cannot fill before anything is read
-    log_files = match_files(logs, "--input")
+    days = batch_days(last_day, options.look_back_days) if last_day else None
+    log_files, missing = match_daily_files(logs, days, "--input")
     product_files = match_files(products, "--products") if products else []
     check_readable([entry.path for entry in log_files], "--input")
     check_readable([entry.path for entry in product_files], "--products")
@@ -77,11 +97,12 @@ def read_inputs(config: str, logs: Sequence[str], products: Sequence[str]) -> In
         features=spec.to_json(),
         options=options.model_dump(),
         seed=seed,
+        days=days,
         logs=files_key(log_files),
         products=files_key(product_files),
     )
     paths = [[entry.path for entry in files] for files in (log_files, product_files)]
-    return Inputs(spec, options, seed, paths[0], paths[1], key)
+    return Inputs(spec, options, seed, paths[0], paths[1], days, missing, key)
 
 
 def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> DatasetManifest | None:
@@ -90,6 +111,7 @@ def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> Data
     Errors: InputError; whatever it is, a former dataset stays as it was.
     """
     refuse_foreign(output)
+    refuse_foreign(refused_path(output), COUNTS)
     former = existing_manifest(output, DatasetManifest)
     if former is not None and former.stage_key == inputs.key:
         expire_dead_letters(output, inputs.options.dead_letter_days)
@@ -97,10 +119,17 @@ def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> Data
     print(f"building {output} from {len(inputs.logs)} log files and {len(inputs.products)} product files", flush=True)
     with building(output) as staging:
         run_pipeline(inputs, staging, options)
-        manifest = manifest_of(inputs, orjson.loads(read_bytes(_summary_path(staging))))
+        found = orjson.loads(read_bytes(_summary_path(staging)))
+        found["warnings"] += [f"no file {path}: its day is not in the dataset" for path in inputs.missing]
         remove_tree(join(staging, "summary"))
         protect_dead_letters(staging)
+        try:
+            manifest = manifest_of(found, inputs.spec, inputs.options, inputs.key, inputs.resolved())
+        except InputError as error:
+            refused = keep_refused(staging, output, found["tally"])
+            raise InputError(f"{error}. Nothing was written but {refused}, which says what was refused") from None
         write_bytes(join(staging, FILE_NAME), manifest.to_bytes())
+    remove_tree(refused_path(output))
     return manifest
 
 
@@ -124,25 +153,36 @@ def run_pipeline(inputs: Inputs, staging: str, options: PipelineOptions) -> None
 
 def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str) -> None:
     """The pipeline: log lines and product rows -> groups by request -> both views, statistics, dead letters."""
-    spec, options = inputs.spec, inputs.options
-    logged = pipeline | "Logs" >> job.ReadKeyed(inputs.logs, "log", job.KeyByRequest(), tuple[bytes, bytes])
-    rows = pipeline | "Products" >> job.ReadKeyed(inputs.products, "product", job.KeyByItem(), tuple[str, Product])
+    spec, options, reader = inputs.spec, inputs.options, READERS[inputs.options.reader]
+    span_ms = inputs.days.span_ms if inputs.days else None
+    keying = job.KeyEvents(reader, span_ms, finds_bots=options.max_requests_per_hour is not None)
+    reading = ReadLines("log", len(inputs.logs)), ReadLines("product", len(inputs.products))
+    logged = pipeline | "Logs" >> job.ReadKeyed(reading[0], inputs.logs, keying, tuple[bytes, bytes], job.SEARCHES)
+    rows = pipeline | "Products" >> job.ReadKeyed(reading[1], inputs.products, job.KeyByItem(spec), tuple[str, Product])
     products = beam.pvalue.AsDict(rows.keyed | "ProductTable" >> beam.ptransform_fn(job.latest_products)())
+    bots: Any = {}
+    if options.max_requests_per_hour is not None:
+        found = logged[job.SEARCHES] | "Bots" >> beam.ptransform_fn(caps.bots)(options.max_requests_per_hour)
+        bots = beam.pvalue.AsDict(found)
     built = (
         logged.keyed
         | "ByRequest" >> beam.GroupByKey()
         | "BuildGroups"
-        >> beam.ParDo(job.BuildGroups(GroupBuilder(spec, options, inputs.seed)), products).with_outputs(
-            job.DEAD_LETTERS, job.TALLY, main="groups"
+        >> beam.ParDo(job.BuildGroups(GroupBuilder(spec, options, inputs.seed), reader), products, bots).with_outputs(
+            DEAD_LETTERS, TALLY, main="groups"
         )
     )
-    _write_views(built.groups, inputs, staging)
-    tallies = (logged[job.TALLY], rows[job.TALLY], built[job.TALLY]) | "Tallies" >> beam.Flatten()
-    _write_summary(pipeline, built.groups, tallies, spec, staging)
+    groups, tallies = built.groups, [logged[TALLY], rows[TALLY], built[TALLY]]
+    if options.max_groups_per_query is not None:
+        capped = built.groups | "HotQueries" >> beam.ptransform_fn(caps.cap_hot_queries)(options.max_groups_per_query)
+        groups = capped.kept
+        tallies.append(capped[TALLY])
+    _write_views(groups, inputs, staging)
+    _write_summary(pipeline, groups, tallies | "Tallies" >> beam.Flatten(), spec, staging)
     frequent = built.groups | "FrequentQueries" >> beam.ptransform_fn(job.frequent_queries)(options.min_distinct_users)
     _write_lines(frequent, "WriteFrequent", join(staging, "train", "frequent_queries"))
     if options.dead_letter_days:
-        letters = (logged[job.DEAD_LETTERS], rows[job.DEAD_LETTERS], built[job.DEAD_LETTERS]) | "Dead" >> beam.Flatten()
+        letters = (logged[DEAD_LETTERS], rows[DEAD_LETTERS], built[DEAD_LETTERS]) | "Dead" >> beam.Flatten()
         _write_lines(letters, "WriteDeadLetters", join(staging, "dead_letters", "dead_letters"), sharded=True)
 
 
@@ -162,7 +202,7 @@ def _write_views(groups: Any, inputs: Inputs, staging: str) -> None:
 
 def _write_summary(pipeline: beam.Pipeline, groups: Any, tallies: Any, spec: FeatureSpec, staging: str) -> None:
     splits = groups | "Splits" >> beam.ptransform_fn(job.split_tallies)(spec)
-    total = tallies | "Total" >> beam.CombineGlobally(job.SumTallies())
+    total = tallies | "Total" >> beam.ptransform_fn(job.total)()
     lines = (
         pipeline
         | "Once" >> beam.Create([None])
@@ -191,54 +231,27 @@ def _summary_path(staging: str, suffix: str = "") -> str:
     return join(staging, "summary", f"summary.json{suffix}")
 
 
-def manifest_of(inputs: Inputs, found: dict[str, Any]) -> DatasetManifest:
-    """The dataset's manifest from what the pipeline found.
-
-    Errors: InputError when there is no query group; RuntimeError when the counts do not reconcile.
-    """
-    tally: Counter[str] = Counter(found["tally"])
-    events = {
-        kind: EventCounts(**{fate: tally[f"{fate}/{kind}"] for fate in EventCounts.model_fields})
-        for kind in (*EVENT_TYPES, UNKNOWN)
-    }
-    for kind, counts in events.items():
-        if not counts.reconciles:
-            raise RuntimeError(
-                f"{kind} events do not reconcile: {counts!r}; this is a fault of the job, not of the logs"
-            )
-    refused = {name.removeprefix("refused/"): n for name, n in sorted(tally.items()) if name.startswith("refused/")}
-    # strict would refuse JSON's lists where the statistics of vectors are tuples
-    splits = {split: SplitStatistics.model_validate(entry, strict=False) for split, entry in found["splits"].items()}
-    refuse_empty(events, refused, sum(split.groups for split in splits.values()))
-    return DatasetManifest(
-        stage_key=inputs.key,
-        options={**inputs.options.model_dump(), "seed": inputs.seed, "logs": inputs.logs, "products": inputs.products},
-        features=inputs.spec.to_json(),
-        fingerprint=inputs.spec.fingerprint,
-        splits=splits,
-        events=events,
-        refused=refused,
-        warnings=tuple(found["warnings"]),
-    )
-
-
-def refuse_empty(events: dict[str, EventCounts], refused: dict[str, int], groups: int) -> None:
-    """Errors: InputError when the logs make no query group, saying why."""
-    if groups:
-        return
-    if not sum(counts.read for counts in events.values()):
-        raise InputError("the logs hold no event: expected one JSON event a line; see docs/logs.md")
-    why = ", ".join(f"{reason} {count}" for reason, count in refused.items()) or "no reason counted"
-    if not events["impression"].read:
-        raise InputError(f"the logs hold no impression, so no query group (refused: {why}); see docs/logs.md")
-    raise InputError(f"no impression in the logs makes a query group (refused: {why}); see docs/logs.md")
-
-
 def protect_dead_letters(directory: str) -> None:
     """Makes dead letters readable by their owner alone; on an object store its access rules say who may read."""
     if is_local(directory):
         for path in Path(directory, "dead_letters").iterdir():
             path.chmod(0o600)
+
+
+def refused_path(output: str) -> str:
+    """Where a job that fails leaves its dead letters and counts."""
+    return f"{output}.refused"
+
+
+def keep_refused(staging: str, output: str, tally: dict[str, int]) -> str:
+    """Moves a failed job's dead letters beside its output, with the counts. Returns where they are."""
+    path = refused_path(output)
+    write_bytes(join(staging, "dead_letters", COUNTS), orjson.dumps(tally, option=COUNTS_FORMAT))
+    protect_dead_letters(staging)
+    publish_files(join(staging, "dead_letters"), path)
+    if is_local(path):
+        Path(path).chmod(PRIVATE)
+    return path
 
 
 def expire_dead_letters(directory: str, days: int) -> None:
@@ -260,9 +273,9 @@ def describe(manifest: DatasetManifest, output: str, seconds: float) -> str:
                 f"{name} {value}" for name, value in counts.model_dump().items() if value and name != "read"
             )
             lines.append(f"  {kind}: read {counts.read} = {fates}")
-    if manifest.refused:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in manifest.refused.items())
-        lines.append(f"  dead letters: {reasons}")
+    for what, named in (("refused", manifest.refused), ("skipped", manifest.skipped)):
+        if named:
+            lines.append(f"  {what}: {', '.join(f'{name} {count}' for name, count in named.items())}")
     for split, counted in manifest.splits.items():
         positive = f"{counted.groups_with_label} with a positive label"
         lines.append(f"  {split}: {counted.groups} groups ({positive}), {counted.items} items")
@@ -279,16 +292,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("--config", required=True, help="the task file")
-    parser.add_argument("--input", required=True, nargs="+", help="paths or globs of logs (JSON lines, plain or .gz)")
-    parser.add_argument("--products", nargs="+", default=[], help="paths or globs of product tables (JSON lines)")
-    parser.add_argument("--output", required=True, help="the dataset directory to write")
+    parser.add_argument("--input", required=True, nargs="+", help="paths or globs of logs; {date} is each day's")
+    parser.add_argument("--products", nargs="+", default=[], help="paths or globs of product tables")
+    parser.add_argument("--output", required=True, help="the dataset directory to write; {date} is --date")
+    parser.add_argument("--date", help="the last day of the events to use, UTC, such as 2025-03-10")
     given, rest = parser.parse_known_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     job.PROGRESS.setLevel(logging.INFO)
     started = time.monotonic()
     options = pipeline_options(rest)
-    output = given.output.rstrip("/") or os.sep
-    manifest = build_dataset(read_inputs(given.config, given.input, given.products), output, options)
+    inputs = read_inputs(given.config, given.input, given.products, given.date)
+    output = (given.output.replace(PLACE, given.date) if given.date else given.output).rstrip("/") or os.sep
+    manifest = build_dataset(inputs, output, options)
     print(f"up to date: {output}" if manifest is None else describe(manifest, output, time.monotonic() - started))
 
 

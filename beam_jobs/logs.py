@@ -1,20 +1,22 @@
-"""Reading native log events: one SearchEvent a line as JSON (see docs/logs.md). Pure: no Beam."""
+"""What a log event is, and reading native ones: a SearchEvent a line as JSON (see docs/logs.md). Pure: no Beam."""
 
 from typing import Any, NamedTuple
 
 import orjson
 
 INTERACTIONS = ("click", "add_to_cart", "purchase")
-EVENT_TYPES = ("impression", *INTERACTIONS)
+REFUND = "refund"  # a return or a cancellation: it takes the item's purchase back
+EVENT_TYPES = ("impression", *INTERACTIONS, REFUND)
+QUERY = "query"  # only in logs that record a request's query apart from its impressions
 UNKNOWN = "unknown"  # the type under which a line without a readable type is counted
 MAX_LINE_BYTES = 16 * 1024 * 1024
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 class Event(NamedTuple):
-    """One log event. body: the impression or interaction, as the log has it."""
+    """One log event. body: the impression or interaction, in the form that native logs have."""
 
-    type: str  # impression | click | add_to_cart | purchase
+    type: str  # one of EVENT_TYPES, or QUERY
     event_id: str
     timestamp_ms: int
     request_id: str
@@ -30,8 +32,18 @@ class Malformed(NamedTuple):
     detail: str
 
 
-def read_event(line: bytes) -> Event | Malformed:
-    """One line of a log, without its line end, as an event."""
+class Skipped(NamedTuple):
+    """A record that is sound and none of the events that a dataset is made of. what: the name it is counted under."""
+
+    what: str
+
+
+Found = Event | Malformed | Skipped
+"""What a reader finds in one record; a record may hold several."""
+
+
+def read_object(line: bytes) -> dict[str, Any] | Malformed:
+    """One line of a log, without its line end, as a JSON object."""
     if len(line) >= MAX_LINE_BYTES:
         return Malformed(UNKNOWN, "line_too_long", f"expected less than {MAX_LINE_BYTES} bytes")
     try:
@@ -40,6 +52,14 @@ def read_event(line: bytes) -> Event | Malformed:
         return Malformed(UNKNOWN, "not_json", str(error))
     if not isinstance(fields, dict):
         return Malformed(UNKNOWN, "not_an_object", f"is {type(fields).__name__}, expected a JSON object")
+    return fields
+
+
+def read_event(line: bytes) -> Event | Malformed:
+    """One line of a native log, without its line end, as an event."""
+    fields = read_object(line)
+    if isinstance(fields, Malformed):
+        return fields
     types = [name for name in EVENT_TYPES if fields.get(name) is not None]
     if len(types) != 1:
         return Malformed(UNKNOWN, "no_event_type", f"has {types or 'none'}, expected exactly one of {EVENT_TYPES}")
@@ -49,18 +69,18 @@ def read_event(line: bytes) -> Event | Malformed:
 def _event(kind: str, fields: dict[str, Any]) -> Event | Malformed:
     for name in ("event_id", "request_id"):
         if not is_identifier(fields.get(name)):
-            return Malformed(kind, f"{name}_missing", f"{name} is {_shown(fields.get(name))}, expected text")
+            return Malformed(kind, f"{name}_missing", f"{name} is {shown(fields.get(name))}, expected text")
     timestamp_ms = read_timestamp(fields.get("timestamp_ms"))
     if timestamp_ms is None:
-        shown = _shown(fields.get("timestamp_ms"))
-        return Malformed(kind, "timestamp_invalid", f"timestamp_ms is {shown}, expected milliseconds since 1970")
+        detail = f"timestamp_ms is {shown(fields.get('timestamp_ms'))}, expected milliseconds since 1970"
+        return Malformed(kind, "timestamp_invalid", detail)
     user_id = fields.get("user_id")
     if user_id is not None and not isinstance(user_id, (str, int)):
         return Malformed(kind, "user_id_invalid", f"user_id is {type(user_id).__name__}, expected text")
     body = fields[kind]
-    detail = _impression_fault(body) if kind == "impression" else _interaction_fault(body)
-    if detail:
-        return Malformed(kind, f"{kind}_invalid", detail)
+    fault = _impression_fault(body) if kind == "impression" else _interaction_fault(body)
+    if fault:
+        return Malformed(kind, f"{kind}_invalid", fault)
     return Event(
         kind,
         str(fields["event_id"]),
@@ -73,24 +93,31 @@ def _event(kind: str, fields: dict[str, Any]) -> Event | Malformed:
 
 def _impression_fault(body: Any) -> str | None:
     if not isinstance(body, dict):
-        return f"impression is {_shown(body)}, expected an object"
+        return f"impression is {shown(body)}, expected an object"
     items = body.get("items")
     if not isinstance(items, list) or not items:
-        return f"items is {_shown(items)}, expected a list with an item at least"
+        return f"items is {shown(items)}, expected a list with an item at least"
     if not isinstance(body.get("query"), str):
-        return f"query is {_shown(body.get('query'))}, expected text"
+        return f"query is {shown(body.get('query'))}, expected text"
     if not isinstance(body.get("features") or {}, dict):
-        return f"features is {_shown(body['features'])}, expected an object"
+        return f"features is {shown(body['features'])}, expected an object"
+    if not isinstance(body.get("locale") or "", str):
+        return f"locale is {shown(body['locale'])}, expected text such as en-GB"
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            return f"item {index} is {_shown(item)}, expected an object"
+            return f"item {index} is {shown(item)}, expected an object"
     return None
 
 
 def _interaction_fault(body: Any) -> str | None:
     if not isinstance(body, dict) or not is_identifier(body.get("item_id")):
-        return f"is {_shown(body)}, expected an object with an item_id"
+        return f"is {shown(body)}, expected an object with an item_id"
     return None
+
+
+def as_object(raw: Any) -> dict[str, Any]:
+    """`raw` where it is an object; an empty one where it is something else, or nothing."""
+    return raw if isinstance(raw, dict) else {}
 
 
 def is_identifier(raw: Any) -> bool:
@@ -118,6 +145,10 @@ def read_position(raw: Any) -> int | None:
     return raw
 
 
-def _shown(raw: Any) -> str:
-    text = repr(raw)
+def shown(raw: Any) -> str:
+    """A raw value as an error may show it."""
+    try:
+        text = repr(raw)
+    except RecursionError:
+        return f"a {type(raw).__name__} nested too deeply to show"
     return text if len(text) <= 60 else text[:57] + "..."

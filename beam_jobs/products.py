@@ -1,6 +1,7 @@
 """The product table: item features by item id, for logs whose impressions carry only ids. Pure: no Beam.
 
 A row is a JSON object with `item_id`, any features by name and, optionally, `timestamp_ms`: when it was written.
+Tables often hold numbers as text (CSV holds nothing else): where the task has a number, such text is read as one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,7 +9,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from beam_jobs.logs import MAX_LINE_BYTES, is_identifier, read_timestamp
+from beam_jobs.logs import MAX_LINE_BYTES, is_identifier, read_timestamp, shown
+from features.spec import Feature, FeatureSpec
 
 # The joined table is a side input: every worker holds it in memory, about 1 kB a row.
 LARGEST_TABLE = 5_000_000  # rows
@@ -30,8 +32,8 @@ class MalformedProduct(NamedTuple):
 Products = Mapping[str, Product]
 
 
-def read_product(line: bytes) -> Product | MalformedProduct:
-    """One line of a product table."""
+def read_product(line: bytes, spec: FeatureSpec) -> Product | MalformedProduct:
+    """One line of a product table, with the columns that the spec has."""
     if len(line) >= MAX_LINE_BYTES:
         return MalformedProduct("product_too_long", f"expected less than {MAX_LINE_BYTES} bytes")
     try:
@@ -42,12 +44,31 @@ def read_product(line: bytes) -> Product | MalformedProduct:
         return MalformedProduct("product_not_an_object", f"is {type(row).__name__}, expected a JSON object")
     item_id = row.pop("item_id", None)
     if not is_identifier(item_id):
-        return MalformedProduct("product_item_id_missing", f"item_id is {item_id!r:.60}, expected text")
+        return MalformedProduct("product_item_id_missing", f"item_id is {shown(item_id)}, expected text")
     stamp = row.pop("timestamp_ms", None)
     timestamp_ms = 0 if stamp is None else read_timestamp(stamp)
     if timestamp_ms is None:
-        return MalformedProduct("product_timestamp_invalid", f"timestamp_ms is {stamp!r:.60}, expected milliseconds")
-    return Product(str(item_id), timestamp_ms, row)
+        return MalformedProduct("product_timestamp_invalid", f"timestamp_ms is {shown(stamp)}, expected milliseconds")
+    known = spec.features
+    return Product(
+        str(item_id), timestamp_ms, {name: _cell(known[name], raw) for name, raw in row.items() if name in known}
+    )
+
+
+def _cell(feature: Feature, raw: Any) -> Any:
+    if isinstance(raw, str):
+        return _number(raw) if feature.is_numeric else raw
+    if isinstance(raw, dict) or (isinstance(raw, list) and any(isinstance(value, (list, dict)) for value in raw)):
+        return {}  # no value of any feature, however much it holds
+    return raw
+
+
+def _number(text: str) -> Any:
+    """'3.5', 'TRUE' or '[0.1, 2]' as what it says; other text as it is, to be refused with its name."""
+    try:
+        return orjson.loads(text.lower())
+    except orjson.JSONDecodeError:
+        return text
 
 
 def latest(rows: Iterable[Product]) -> Product:

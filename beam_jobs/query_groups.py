@@ -3,12 +3,23 @@
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from beam_jobs.attribution import Attribution, LoggedEvent, Rules, ShownItem, attribute, refuse_request
-from beam_jobs.logs import INTERACTIONS, Event
+from beam_jobs.assembly import fates_of_parts
+from beam_jobs.attribution import (
+    SKIPPED,
+    Attribution,
+    Request,
+    Rules,
+    ShownItem,
+    attribute,
+    in_time,
+    leave_out,
+    refuse_request,
+)
+from beam_jobs.dates import start_of
+from beam_jobs.logs import INTERACTIONS, Event, shown
 from beam_jobs.options import DatasetOptions
 from beam_jobs.products import Products
 from features.elwc import QueryGroup
@@ -51,6 +62,7 @@ class BuiltGroup:
     stamped_later: Counter[str] = field(default_factory=Counter)
     positions_have_gaps: bool = False
     items_capped: int = 0
+    used: Counter[str] = field(default_factory=Counter)  # type of event -> events used
 
 
 class BuiltRequest(NamedTuple):
@@ -89,7 +101,11 @@ class GroupBuilder:
         self._table_items: dict[str, ItemOrRefusal] = {}  # items as the product table alone gives them, read once
         windows = options.windows_hours.milliseconds()
         self._rules = Rules(windows, options.min_items, options.max_items)
+        self._splits = options.splits
         self._edges = (options.splits.train, options.splits.train + options.splits.valid)
+        self._valid_from = start_of(options.splits.valid_from) if options.splits.valid_from else 0
+        self._test_from = start_of(options.splits.test_from) if options.splits.test_from else 0
+        self._locale = normalise_locale(options.locale)
         context, items = spec.at("context", tuple(spec)), spec.at("item", tuple(spec))
         self._context = tuple(feature for feature in context if feature.name not in CONTEXT_NAMES)
         self._context_ids = tuple(feature for feature in context if feature.name in CONTEXT_NAMES)
@@ -98,23 +114,42 @@ class GroupBuilder:
         self._position = _number_type(spec, "position")
         self._behaviours = tuple((name, _number_type(spec, name)) for name in INTERACTIONS if name in spec)
 
-    def split_of(self, query: str) -> str:
-        """The split of a normalised query."""
+    def split_of(self, query: str, timestamp_ms: int) -> str | None:
+        """The split of a normalised query shown at a time; None where no split takes the two together."""
+        if self._splits.by == "time":
+            return SPLITS[(timestamp_ms >= self._valid_from) + (timestamp_ms >= self._test_from)]
         share = Hash64("split", self._seed).of(query) / 2**64
-        return SPLITS[(share >= self._edges[0]) + (share >= self._edges[1])]
+        split = SPLITS[(share >= self._edges[0]) + (share >= self._edges[1])]
+        if self._splits.by == "query_and_time" and (split == "test") != (timestamp_ms >= self._test_from):
+            return None
+        return split
 
-    def build(self, logged: Iterable[LoggedEvent], products: Products) -> BuiltRequest:
+    def build(self, request: Request, products: Products) -> BuiltRequest:
         """The query group of one request's events, or None, and every event's fate."""
-        result = attribute(logged, self._rules, lambda key, raw: self._item(key, raw, products))
+        if (self._locale or self._splits.by != "query") and (unwanted := self._unwanted(request)):
+            return BuiltRequest(None, leave_out(request, SKIPPED, unwanted))
+        result = attribute(request.logged, self._rules, lambda key, raw: self._item(key, raw, products))
         if result.impression is None:
-            return BuiltRequest(None, result)
+            return BuiltRequest(None, settle(result, request))
         context, defaulted, reason, detail = self._context_values(result.impression)
         if reason:
-            return BuiltRequest(None, refuse_request(result, reason, detail))
+            return BuiltRequest(None, settle(refuse_request(result, reason, detail), request))
         for item in result.items:
             if item.content.defaulted:
                 defaulted.update(item.content.defaulted)
-        return BuiltRequest(self._group(result, result.impression, context, defaulted, products), result)
+        settled = settle(result, request)
+        return BuiltRequest(self._group(settled, result.impression, context, defaulted, products), settled)
+
+    def _unwanted(self, request: Request) -> str | None:
+        """Why this dataset does not ask for a request: of another locale, or of no split. None where it does."""
+        impressions = [entry for entry in request.logged if entry.event.type == "impression"]
+        if not impressions:
+            return None
+        first = min(impressions, key=in_time).event
+        if self._locale and normalise_locale(first.body.get("locale") or "") != self._locale:
+            return "other_locale"
+        query = normalise_query(first.body["query"])
+        return None if self.split_of(query, first.timestamp_ms) else "outside_splits"
 
     def _group(
         self,
@@ -131,8 +166,11 @@ class GroupBuilder:
             if item.content.from_table and products[item.item_id].timestamp_ms > impression.timestamp_ms:
                 stamped.update(item.content.from_table)
         query = normalise_query(impression.body["query"])
+        split = self.split_of(query, impression.timestamp_ms)
+        if split is None:
+            raise ValueError(f"a group of no split, which _unwanted leaves out: {query!r:.60}")
         return BuiltGroup(
-            split=self.split_of(query),
+            split=split,
             query=query,
             user_id=impression.user_id,
             group=QueryGroup(context, [self._completed(item, result) for _, _, item in keyed]),
@@ -142,6 +180,7 @@ class GroupBuilder:
             stamped_later=stamped,
             positions_have_gaps=not result.refused_items and has_gaps([item.position for item in result.items]),
             items_capped=result.items_capped,
+            used=Counter([each.logged.event.type for each in result.fates if each.fate == "used"]),
         )
 
     def _completed(self, item: ShownItem, result: Attribution) -> dict[str, Value]:
@@ -179,7 +218,7 @@ class GroupBuilder:
                 found = row.get(name)
                 absent = _is_absent(found, feature)
                 (defaulted if absent else from_table).append(name)
-            value, fault = feature.value_of(found)
+            value, fault = _value_of(feature, found)
             if value is None:
                 return None, f"{name}_{'missing' if absent else 'invalid'}", f"{name} {fault} (item {item_id!r:.60})"
             values[name] = value
@@ -195,7 +234,7 @@ class GroupBuilder:
                 found = source.get(feature.name)
                 absent = _is_absent(found, feature)
                 defaulted[feature.name] += absent
-                value, fault = feature.value_of(found)
+                value, fault = _value_of(feature, found)
                 if value is None:
                     return (
                         {},
@@ -205,6 +244,24 @@ class GroupBuilder:
                     )
                 values[feature.name] = value
         return values, +defaulted, "", ""
+
+
+def settle(result: Attribution, request: Request) -> Attribution:
+    """The result with the fates that the reader knew already, and each part's in the place of its impression's."""
+    if not request.settled and not any(each.logged.parts for each in result.fates):
+        return result
+    fates = [*request.settled]
+    for each in result.fates:
+        if each.logged.parts:
+            fates += fates_of_parts(each, result)
+        else:
+            fates.append(each)
+    return result._replace(fates=fates)
+
+
+def normalise_locale(locale: str) -> str:
+    """The form by which locales are the same: en_GB is en-gb."""
+    return locale.strip().replace("_", "-").casefold()
 
 
 def refuse_unfillable(spec: FeatureSpec) -> None:
@@ -234,6 +291,15 @@ def has_gaps(positions: list[int]) -> bool:
 def _number_type(spec: FeatureSpec, name: str) -> Any:
     """bool, int or float, as the feature's type says; None where the spec has no such feature."""
     return {"bool": bool, "int": int, "float": float}[spec[name].type] if name in spec else None
+
+
+def _value_of(feature: Feature, raw: Any) -> tuple[Value | None, str | None]:
+    """Feature.value_of; lists and objects in the place of a value are refused first, however deep they nest."""
+    if isinstance(raw, (list, dict)):
+        inner = raw if isinstance(raw, list) and feature.length > 1 else [raw]
+        if any(isinstance(value, (list, dict)) for value in inner):
+            return None, f"is {shown(raw)}, expected a value of type {feature.type}, length {feature.length}"
+    return feature.value_of(raw)
 
 
 def _is_absent(raw: Any, feature: Feature) -> bool:

@@ -1,16 +1,22 @@
-"""Lines of text files, plain or gzipped, as bytes: a damaged file stops the job, a damaged line never does."""
+"""Files of logs and product tables -> their records as JSON lines, on any filesystem that Beam has.
+
+A file's name tells its format. A damaged file stops the job, a damaged record never does.
+"""
 
 import gzip
 import logging
+import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 import apache_beam as beam
+import pyarrow  # type: ignore[import-untyped]
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from beam_jobs.logs import MAX_LINE_BYTES
+from beam_jobs.record_files import read_csv, read_parquet, read_search_events
 from features.errors import InputError
 
 PROGRESS = logging.getLogger("privrank")
@@ -22,18 +28,20 @@ class UnreadableFileError(Exception):
 
 
 def read_lines(path: str) -> Iterator[bytes]:
-    """The lines of a file without their ends, blank ones left out; a longer line is cut to MAX_LINE_BYTES.
+    """The records of a file as lines without their ends, blank ones left out.
 
-    Errors: UnreadableFileError.
+    A line that is longer is cut to MAX_LINE_BYTES. Errors: UnreadableFileError.
     """
+    stem = path.removesuffix(".gz")
+    read = next((reader for pattern, reader in FORMATS if re.search(pattern, stem)), _text_lines)
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stored:
-            yield from _lines(gzip.GzipFile(fileobj=stored) if path.endswith(".gz") else stored)  # type: ignore[arg-type]
-    except (OSError, EOFError, zlib.error) as error:
+            yield from read(gzip.GzipFile(fileobj=stored) if path.endswith(".gz") else stored)  # type: ignore[arg-type]
+    except (OSError, EOFError, ValueError, zlib.error, pyarrow.ArrowException) as error:
         raise UnreadableFileError(f"{path} {UNREADABLE}{error}") from None
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def _text_lines(file: BinaryIO) -> Iterator[bytes]:
     while line := file.readline(MAX_LINE_BYTES):
         if len(line) >= MAX_LINE_BYTES:
             rest = line
@@ -44,13 +52,21 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
             yield stripped
 
 
+FORMATS: tuple[tuple[str, Callable[[BinaryIO], Iterator[bytes]]], ...] = (
+    (r"\.parquet$", read_parquet),
+    (r"\.csv$", read_csv),
+    (r"\.tfrecords?(-\d+-of-\d+)?$", read_search_events),
+)
+"""Endings of names, .gz aside -> their readers. Any other file holds JSON lines."""
+
+
 def check_readable(paths: Iterable[str], what: str) -> None:
     """Errors: InputError when a file cannot be opened or does not begin as its name says."""
     for path in paths:
         try:
             next(read_lines(path), None)
         except UnreadableFileError as error:
-            raise InputError(f"{what} {error}; give whole, readable files (JSON lines, plain or .gz)") from None
+            raise InputError(f"{what} {error}; give whole, readable files: see the formats in docs/logs.md") from None
 
 
 class ReadLines(beam.DoFn):

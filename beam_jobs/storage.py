@@ -16,6 +16,7 @@ from pathlib import Path
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 
+from beam_jobs.dates import PLACE, Days
 from features.errors import InputError
 from features.manifest import FILE_NAME, ManifestT, parse_manifest
 
@@ -46,17 +47,38 @@ def match_files(patterns: Sequence[str], what: str) -> list[FileMetadata]:
     """
     found: dict[str, FileMetadata] = {}
     for pattern in patterns:
-        try:
-            matched = FileSystems.match([pattern])[0].metadata_list
-        except Exception as error:  # Beam's filesystems raise many kinds; each means that nothing can be read
-            raise InputError(
-                f"cannot list {what} {pattern!r}: {error}; give paths or globs of readable files"
-            ) from None
-        files = [entry for entry in matched if not (is_local(entry.path) and os.path.isdir(entry.path))]
+        files = _matching(pattern, what)
         if not files:
             raise InputError(f"{what} {pattern!r} matches no file: give paths or globs of existing files")
         found.update((entry.path, entry) for entry in files)
     return [found[path] for path in sorted(found)]
+
+
+def match_daily_files(patterns: Sequence[str], days: Days | None, what: str) -> tuple[list[FileMetadata], list[str]]:
+    """The files of all the days, by path, and the paths of days before the last one that match no file.
+
+    Errors: InputError when the last day's match none, or a pattern asks for days and there are none.
+    """
+    if days is None:
+        if dated := [pattern for pattern in patterns if PLACE in pattern]:
+            raise InputError(f"{what} {dated[0]!r} asks for days: give --date too")
+        return match_files(patterns, what), []
+    daily = [days.paths(pattern) for pattern in patterns]
+    files = {entry.path: entry for entry in match_files([paths[0] for paths in daily], what)}
+    missing = []
+    for path in (path for paths in daily for path in paths[1:]):
+        matched = _matching(path, what)
+        files.update((entry.path, entry) for entry in matched)
+        missing += [] if matched else [path]
+    return [files[path] for path in sorted(files)], sorted(missing)
+
+
+def _matching(pattern: str, what: str) -> list[FileMetadata]:
+    try:
+        matched = FileSystems.match([pattern])[0].metadata_list
+    except Exception as error:  # Beam's filesystems raise many kinds; each means that nothing can be read
+        raise InputError(f"cannot list {what} {pattern!r}: {error}; give paths or globs of readable files") from None
+    return [entry for entry in matched if not (is_local(entry.path) and os.path.isdir(entry.path))]
 
 
 def files_key(files: Sequence[FileMetadata]) -> list[tuple[str, int, float]]:
@@ -75,15 +97,15 @@ def existing_manifest(path: str, model: type[ManifestT]) -> ManifestT | None:
     return parse_manifest(read_bytes(manifest), manifest, model)
 
 
-def refuse_foreign(output: str) -> None:
-    """Errors: InputError when `output` is a file, or a local directory that no job of ours wrote."""
+def refuse_foreign(output: str, ours: str = FILE_NAME) -> None:
+    """Errors: InputError when `output` is a file, or a local directory without `ours`, a file that our jobs write."""
     if not is_local(output) or not os.path.lexists(output):
         return
     if not os.path.isdir(output):
         raise InputError(f"--output {output} is a file, expected a directory to write: give another path")
-    if os.listdir(output) and not os.path.exists(join(output, FILE_NAME)):
+    if os.listdir(output) and not os.path.exists(join(output, ours)):
         raise InputError(
-            f"--output {output} holds files but no {FILE_NAME}, so it is not ours to replace: give another path"
+            f"--output {output} holds files but no {ours}, so it is not ours to replace: give another path"
         )
 
 

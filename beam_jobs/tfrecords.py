@@ -1,15 +1,17 @@
-"""Gzipped TFRecord files, written without TensorFlow."""
+"""TFRecord files, written (gzipped) and read without TensorFlow."""
 
 import gzip
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import BinaryIO
 
 import google_crc32c
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 COMPRESSION = 6  # gzip's level
+HEAD_BYTES = 12  # of a record: its length, and the length's checksum
 
 
 @contextmanager
@@ -35,3 +37,20 @@ def checksum(content: bytes) -> bytes:
     """CRC-32C, rotated and shifted as TFRecords want it."""
     crc = google_crc32c.value(content)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def read_records(file: BinaryIO) -> Iterator[bytes]:
+    """The records of an open TFRecord file, decompressed. Errors: ValueError where it is cut short or damaged."""
+    while head := file.read(HEAD_BYTES):
+        length = _checked(head, HEAD_BYTES - 4)
+        (size,) = struct.unpack("<Q", length)
+        yield _checked(file.read(size + 4), size)
+
+
+def _checked(stored: bytes, size: int) -> bytes:
+    content, crc = stored[:size], stored[size:]
+    if len(crc) < 4:
+        raise ValueError("the file ends within a record")
+    if checksum(content) != crc:
+        raise ValueError("a record's checksum is wrong")
+    return content

@@ -87,8 +87,9 @@ class DatasetManifest(Manifest):
     features: dict[str, Any]  # FeatureSpec.to_json
     fingerprint: str
     splits: dict[str, SplitStatistics]  # train, valid, test
-    events: dict[str, EventCounts]  # impression, click, add_to_cart, purchase, and unknown for unreadable lines
-    refused: dict[str, int] = {}  # reason -> events that became dead letters
+    events: dict[str, EventCounts]  # impression, click, ..., refund, query where logs have it, unknown if unreadable
+    skipped: dict[str, int] = {}  # records that the dataset does not ask for, by what they are; none counts as read
+    refused: dict[str, int] = {}  # reason -> events, items and product rows that were not used
     warnings: tuple[str, ...] = ()  # what a person should look at: suspicious features, gaps
 
     @property

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/search_log.proto\x12\x08privrank\x1a\x1cgoogle/protobuf/struct.proto\"\x90\x02\n\x0bSearchEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0f\n\x07user_id\x18\x04 \x01(\t\x12*\n\nimpression\x18\n \x01(\x0b\x32\x14.privrank.ImpressionH\x00\x12&\n\x05\x63lick\x18\x0b \x01(\x0b\x32\x15.privrank.InteractionH\x00\x12,\n\x0b\x61\x64\x64_to_cart\x18\x0c \x01(\x0b\x32\x15.privrank.InteractionH\x00\x12)\n\x08purchase\x18\r \x01(\x0b\x32\x15.privrank.InteractionH\x00\x42\x07\n\x05\x65vent\"k\n\nImpression\x12\r\n\x05query\x18\x01 \x01(\t\x12#\n\x05items\x18\x02 \x03(\x0b\x32\x14.privrank.RankedItem\x12)\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"Z\n\nRankedItem\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x05\x12)\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x1e\n\x0bInteraction\x12\x0f\n\x07item_id\x18\x01 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/search_log.proto\x12\x08privrank\x1a\x1cgoogle/protobuf/struct.proto\"\xb9\x02\n\x0bSearchEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0f\n\x07user_id\x18\x04 \x01(\t\x12*\n\nimpression\x18\n \x01(\x0b\x32\x14.privrank.ImpressionH\x00\x12&\n\x05\x63lick\x18\x0b \x01(\x0b\x32\x15.privrank.InteractionH\x00\x12,\n\x0b\x61\x64\x64_to_cart\x18\x0c \x01(\x0b\x32\x15.privrank.InteractionH\x00\x12)\n\x08purchase\x18\r \x01(\x0b\x32\x15.privrank.InteractionH\x00\x12\'\n\x06refund\x18\x0e \x01(\x0b\x32\x15.privrank.InteractionH\x00\x42\x07\n\x05\x65vent\"{\n\nImpression\x12\r\n\x05query\x18\x01 \x01(\t\x12#\n\x05items\x18\x02 \x03(\x0b\x32\x14.privrank.RankedItem\x12)\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0e\n\x06locale\x18\x04 \x01(\t\"Z\n\nRankedItem\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x05\x12)\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x1e\n\x0bInteraction\x12\x0f\n\x07item_id\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,11 +23,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.search_log_pb2', _gl
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_SEARCHEVENT']._serialized_start=68
-  _globals['_SEARCHEVENT']._serialized_end=340
-  _globals['_IMPRESSION']._serialized_start=342
-  _globals['_IMPRESSION']._serialized_end=449
-  _globals['_RANKEDITEM']._serialized_start=451
-  _globals['_RANKEDITEM']._serialized_end=541
-  _globals['_INTERACTION']._serialized_start=543
-  _globals['_INTERACTION']._serialized_end=573
+  _globals['_SEARCHEVENT']._serialized_end=381
+  _globals['_IMPRESSION']._serialized_start=383
+  _globals['_IMPRESSION']._serialized_end=506
+  _globals['_RANKEDITEM']._serialized_start=508
+  _globals['_RANKEDITEM']._serialized_end=598
+  _globals['_INTERACTION']._serialized_start=600
+  _globals['_INTERACTION']._serialized_end=630
 # @@protoc_insertion_point(module_scope)

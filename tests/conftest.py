@@ -2,12 +2,16 @@
 
 from pathlib import PurePosixPath
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
 # files that train models go first, so that no worker is left with one of them at the end
 LONGEST = ("test_end_to_end.py", "test_methods.py", "test_fit.py", "test_command_line.py", "test_leak_guard.py")
 FITTED = ("test_fit.py", "test_command_line.py", "test_leak_guard.py", "test_export.py")  # look at one fitted shop
+
+hypothesis.settings.register_profile("suite", max_examples=50, deadline=None)  # a shared machine stalls now and then
+hypothesis.settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,6 +27,7 @@ MODULES = (
     "serving",
     "serving.ask",
     "serving.keys",
+    "beam_jobs.compare_datasets",
 )
 
 

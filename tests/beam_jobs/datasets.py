@@ -11,7 +11,10 @@ from beam_jobs import build_elwc
 from features.elwc import QueryGroup, View, decode_group
 from features.manifest import DatasetManifest, parse_manifest
 from features.task import Task
+from tests.beam_jobs.log_lines import read_jsonl
 from tests.features.specs import DEMO
+
+ANY_LOSS = {"malformed": 1, "late": 1, "unmatched": 1, "capped": 1}  # dataset.limits of small logs made of faults
 
 
 def write_task(folder: Path, features: dict[str, Any] | None = None, **sections: Any) -> Path:
@@ -51,6 +54,10 @@ def groups(dataset: Path, view: View = "training", *splits: str) -> dict[str, Qu
         for record in records(dataset, split, view)
     ]
     return {str(group.context.get("request_id", index)): group for index, group in enumerate(decoded)}
+
+
+def read_dead_letters(dataset: Path) -> list[dict[str, Any]]:
+    return read_jsonl(*(dataset / "dead_letters").iterdir())
 
 
 def item(group: QueryGroup, item_id: str) -> dict[str, Any]:

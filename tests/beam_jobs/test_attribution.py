@@ -11,7 +11,7 @@ from beam_jobs.attribution import Attribution, LoggedEvent, Rules, attribute, re
 from beam_jobs.logs import Event, read_event
 from tests.beam_jobs.log_lines import HOUR, NOON, act, impression
 
-RULES = Rules({"click": HOUR, "add_to_cart": 24 * HOUR, "purchase": 168 * HOUR}, min_items=2, max_items=3)
+RULES = Rules({"click": HOUR, "add_to_cart": 24 * HOUR, "purchase": 168 * HOUR, "refund": 720 * HOUR}, 2, 3)
 
 
 def run(*events: dict[str, Any], rules: Rules = RULES, unusable: str = "") -> Attribution:
@@ -128,12 +128,32 @@ def test_an_impression_refused_as_a_whole_leaves_nothing_used():
     ]  # fmt: skip
 
 
+def test_a_refund_takes_back_the_purchases_before_it():
+    bought, back = act("purchase", "r1", "p1", at=NOON + 5), act("refund", "r1", "p1", at=NOON + 9)
+    assert run(SHOWN, bought, back).acted["purchase"] == set()
+    again = act("purchase", "r1", "p1", at=NOON + 11)
+    assert run(SHOWN, bought, back, again).acted["purchase"] == {"p1"}
+    assert fates(run(SHOWN, bought, back)) == [
+        ("impression", "used", ""), ("purchase", "used", ""), ("refund", "used", ""),
+    ]  # fmt: skip
+
+
+def test_a_refund_of_what_was_not_bought_is_unmatched_and_one_after_its_window_is_late():
+    bought = act("purchase", "r1", "p1")
+    assert ("refund", "unmatched", "no_purchase") in fates(run(SHOWN, bought, act("refund", "r1", "p2")))
+    assert ("refund", "unmatched", "no_purchase") in fates(run(SHOWN, bought, act("refund", "r1", "p1", at=NOON)))
+    late = run(SHOWN, bought, act("refund", "r1", "p1", at=NOON + 720 * HOUR + 1))
+    assert ("refund", "late", "late") in fates(late)
+    assert late.acted["purchase"] == {"p1"}
+
+
 def test_the_order_of_reading_does_not_matter():
     events = [
         SHOWN,
         act("click", "r1", "p1"),
         act("click", "r1", "p1", at=NOON + 2 * HOUR),
-        act("purchase", "r1", "p7"),
+        act("purchase", "r1", "p2"),
+        act("refund", "r1", "p2", at=NOON + 5000),
     ]
     results = [run(*order) for order in itertools.permutations(events)]
     assert all(result == results[0] for result in results)
@@ -148,7 +168,7 @@ EVENTS = st.one_of(
     ),
     st.builds(
         lambda kind, item, at, event_id: act(kind, "r1", item, at=NOON + at, event_id=event_id),
-        st.sampled_from(["click", "add_to_cart", "purchase"]),
+        st.sampled_from(["click", "add_to_cart", "purchase", "refund"]),
         st.sampled_from(["p1", "p2", "p3", "p4", "p5"]),
         st.integers(-HOUR, 30 * HOUR),
         st.sampled_from("abcdefgh"),

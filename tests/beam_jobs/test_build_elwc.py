@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beam_jobs.query_groups import normalise_query
-from tests.beam_jobs.datasets import build, groups, item, manifest_of, records, write_task
+from tests.beam_jobs.datasets import ANY_LOSS, build, groups, item, manifest_of, records, write_task
 from tests.beam_jobs.log_lines import HOUR, NOON, act, impression, read_jsonl, write_jsonl
 from tests.features.specs import DEMO
 
@@ -60,7 +60,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shop")
     write_jsonl(folder / "logs" / "events-0.jsonl.gz", *sofa()[:6], *lamp())
     write_jsonl(folder / "logs" / "events-1.jsonl", *sofa()[6:], b"", *rug())
-    config = write_task(folder, RICH, dataset={"max_items": 3, "min_distinct_users": 1})
+    config = write_task(folder, RICH, dataset={"max_items": 3, "min_distinct_users": 1, "limits": ANY_LOSS})
     build(config, folder / "logs" / "events-*", folder / "dataset")
     return folder / "dataset"
 
@@ -73,6 +73,7 @@ def test_every_event_is_counted_once(dataset):
         "click": {**zero, "read": 6, "used": 1, "duplicate": 1, "late": 1, "unmatched": 1, "malformed": 1, "capped": 1},
         "add_to_cart": {**zero, "read": 1, "used": 1},
         "purchase": {**zero, "read": 3, "used": 1, "unmatched": 2},
+        "refund": zero,
         "unknown": {**zero, "read": 2, "malformed": 2},
     }
 

@@ -13,7 +13,7 @@ import pytest
 
 from beam_jobs.build_elwc import main
 from features.errors import InputError
-from tests.beam_jobs.datasets import build, manifest_of, write_task
+from tests.beam_jobs.datasets import ANY_LOSS, build, manifest_of, write_task
 from tests.beam_jobs.log_lines import impression, write_jsonl
 from tests.features.specs import DEMO
 
@@ -80,7 +80,7 @@ def test_help_shows_an_example():
         ([], "the logs hold no event"),
         ([b"\n\n"], "the logs hold no event"),
         ([b"garbage"], "hold no impression"),
-        ([impression("r1", "sofa", "p1")], "no impression in the logs makes a query group (refused: too_few_items 1)"),
+        ([impression("r1", "sofa", "p1")], "no impression in the logs makes a query group (refused: too_few_items 1;"),
     ],
     ids=["empty", "blank lines", "garbage", "no usable group"],
 )
@@ -195,6 +195,7 @@ def test_a_killed_job_leaves_the_former_dataset_and_the_next_run_cleans_up(shop,
 
 
 def test_old_dead_letters_are_deleted(shop, capsys):
+    write_task(shop, dataset={"limits": ANY_LOSS})
     write_jsonl(shop / "events.jsonl", *shown(5), b"garbage")
     build(shop / "task.yaml", shop / "events.jsonl", shop / "dataset")
     (letters,) = (shop / "dataset" / "dead_letters").iterdir()
@@ -208,7 +209,7 @@ def test_old_dead_letters_are_deleted(shop, capsys):
 
 
 def test_no_dead_letters_are_written_when_their_days_are_0(shop):
-    write_task(shop, dataset={"dead_letter_days": 0})
+    write_task(shop, dataset={"dead_letter_days": 0, "limits": ANY_LOSS})
     write_jsonl(shop / "events.jsonl", *shown(5), b"garbage")
     assert build(shop / "task.yaml", shop / "events.jsonl", shop / "dataset").refused == {"not_json": 1}
     assert not list((shop / "dataset" / "dead_letters").iterdir())

@@ -1,7 +1,9 @@
+import time
+
 import orjson
 import pytest
 
-from beam_jobs.dead_letters import MAX_LINE_CHARACTERS, dead_letter, item_dead_letter
+from beam_jobs.dead_letters import MAX_CHARACTERS, dead_letter, item_dead_letter
 from tests.beam_jobs.log_lines import act
 
 
@@ -61,12 +63,34 @@ def test_addresses_are_removed(address):
         assert "[removed]" in found
 
 
+def test_what_other_logs_say_of_a_person_is_removed():
+    event = {
+        "user_pseudo_id": "pseudo-17", "device": {"model": "a phone"}, "geo": {"city": "Ghent"},
+        "event_params": [{"key": "ga_session_id", "value": {"int_value": "1718000"}}, {"key": "search_term"}],
+        "_source": {"client_id": "client-17", "session_id": "session-17", "message": "by client-17"}, "ip": "::1",
+    }  # fmt: skip
+    found = letter(orjson.dumps(event))
+    for personal in ("pseudo-17", "a phone", "Ghent", "1718000", "client-17", "session-17", "::1"):
+        assert personal not in found
+    assert "search_term" in found
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 5_000_000, "@" * 5_000_000, "a@b " * 1_000_000, "1." * 2_000_000, "::" * 10_000]
+)
+def test_long_texts_are_cut_and_take_no_time(text):
+    started = time.process_time()
+    assert len(letter(orjson.dumps({"query": text}))) < 10_000
+    assert len(letter(text.encode())) < 10_000
+    assert time.process_time() - started < 1
+
+
 def test_what_is_no_address_stays():
     assert "size 4@5 1.5 12:30 p.1.2" in letter(b'{"query": "size 4@5 1.5 12:30 p.1.2"}')
 
 
 def test_long_broken_lines_are_cut():
-    assert len(letter(b"x" * 10 * MAX_LINE_CHARACTERS)) < MAX_LINE_CHARACTERS + 100
+    assert len(letter(b"x" * 10 * MAX_CHARACTERS)) < MAX_CHARACTERS + 100
 
 
 def test_bytes_that_are_no_text_are_kept_readable():

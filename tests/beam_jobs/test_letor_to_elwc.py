@@ -179,6 +179,7 @@ def test_labels_and_items_do_not_depend_on_the_order_of_lines_groups_files_and_w
     assert not all(expected.values())
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_no_byte(letor):
     write(letor.folder / "train2.txt", *random_lines(range(700, 720), seed=7))
     for name, workers in (("one", 1), ("two", 2)):

@@ -147,6 +147,7 @@ def linear(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_a_quick_run_writes_its_three_files_and_a_second_one_computes_nothing(tmp_path: Path) -> None:
     flags = ("--config", CONFIG.relative_to(ROOT), "--out", tmp_path, "--processes", "2", "--quick")
     done = linear(*flags)

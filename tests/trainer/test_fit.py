@@ -229,6 +229,7 @@ def test_a_run_is_decided_by_its_seed(numbers: Path, tmp_path: Path) -> None:
     assert scores[0] == scores[1] != scores[2]
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_half_stage_and_the_next_one_completes(numbers: Path, tmp_path: Path) -> None:
     task = write_task(
         numbers,

@@ -1,0 +1,84 @@
+"""What is left out because there is too much of it: users who search like machines, and the hottest queries' groups.
+
+Both count what they remove as capped, and keep no dead letters of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.combiners import Top
+
+from beam_jobs.counting import TALLY, CountingDoFn
+from beam_jobs.query_groups import BuiltGroup
+
+HOUR_MS = 3_600_000
+
+
+def bots(searches: Any, max_per_hour: int) -> Any:
+    """((user, hour), request id) -> (user, True), of the users with too many distinct requests in an hour."""
+    return (
+        searches
+        | "Requests" >> beam.CombinePerKey(DistinctFn(max_per_hour + 1))
+        | "TooMany" >> beam.Filter(lambda entry: entry[1][1] > max_per_hour)
+        | "User" >> beam.Map(lambda entry: (entry[0][0], True))
+        | "Once" >> beam.Distinct()
+    )
+
+
+def cap_hot_queries(groups: Any, most: int) -> Any:
+    """Groups -> (groups, tallies): of a query with more than `most` groups, those with the lowest hashes stay."""
+    highest = (
+        groups
+        | "QueryAndKey" >> beam.Map(lambda built: (built.query, place_of(built))).with_output_types(tuple[str, int])
+        | "Lowest" >> Top.SmallestPerKey(most + 1)
+        | "Hot" >> beam.Filter(lambda entry: len(entry[1]) > most)
+        | "Highest" >> beam.MapTuple(lambda query, keys: (query, sorted(keys)[most - 1]))
+    )
+    return groups | "Cap" >> beam.ParDo(CapHotQueries(), beam.pvalue.AsDict(highest)).with_outputs(TALLY, main="kept")
+
+
+def place_of(built: BuiltGroup) -> int:
+    """A group's place among its query's: its hash, less a bit that Beam's coder of whole numbers has no room for."""
+    return built.group_key >> 1
+
+
+class CapHotQueries(CountingDoFn):
+    """Groups, query -> the highest hash that stays -> the groups that stay."""
+
+    def process(self, built: BuiltGroup, highest: Mapping[str, int]) -> Iterator[Any]:
+        place = place_of(built)
+        if place <= highest.get(built.query, place):
+            yield built
+            return
+        self.tally["noted/hot_query_groups"] += 1
+        for kind, events in built.used.items():
+            self.tally[f"used/{kind}"] -= events
+            self.tally[f"capped/{kind}"] += events
+            self.tally["refused/hot_query"] += events
+
+
+class DistinctFn(beam.CombineFn):
+    """Texts -> (how many, how many distinct ones, counted up to `enough`): no more are held than are needed."""
+
+    def __init__(self, enough: int) -> None:
+        self._enough = enough
+
+    def create_accumulator(self) -> tuple[int, frozenset[str]]:
+        return 0, frozenset()
+
+    def add_input(self, seen: tuple[int, frozenset[str]], text: str) -> tuple[int, frozenset[str]]:
+        count, texts = seen
+        if text and text not in texts and len(texts) < self._enough:
+            texts |= {text}
+        return count + 1, texts
+
+    def merge_accumulators(self, several: Iterable[tuple[int, frozenset[str]]]) -> tuple[int, frozenset[str]]:
+        count, texts = 0, set[str]()
+        for more, known in several:
+            count += more
+            texts |= known
+        return count, frozenset(sorted(texts)[: self._enough])
+
+    def extract_output(self, seen: tuple[int, frozenset[str]]) -> tuple[int, int]:
+        return seen[0], len(seen[1])

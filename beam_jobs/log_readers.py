@@ -1,0 +1,26 @@
+"""The kinds of logs that can be read: `dataset.reader` names one. A new kind is a module and a line here."""
+
+from collections.abc import Sequence
+
+from beam_jobs.attribution import LoggedEvent, Request
+from beam_jobs.ga4_log import GA4
+from beam_jobs.log_reader import LogReader
+from beam_jobs.logs import Event, Found, read_event
+from beam_jobs.ubi_log import UBI
+
+
+def read_native(line: bytes) -> tuple[Found]:
+    return (read_event(line),)
+
+
+def request_of(event: Event) -> str:
+    return event.request_id
+
+
+def one_request(logged: Sequence[LoggedEvent]) -> tuple[Request]:
+    return (Request(logged),)
+
+
+NATIVE = LogReader(read=read_native, key=request_of, requests=one_request, position_base=0)
+
+READERS = {"native": NATIVE, "ubi": UBI, "ga4": GA4}

@@ -1,0 +1,74 @@
+"""The job's own steps on lines in memory, one after the other: what a runner does, without one, for quick tests."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import orjson
+
+from beam_jobs.counting import DEAD_LETTERS
+from beam_jobs.dataset_manifest import event_counts
+from beam_jobs.log_readers import READERS
+from beam_jobs.options import DatasetOptions
+from beam_jobs.pipeline import BuildGroups, KeyEvents
+from beam_jobs.products import Products
+from beam_jobs.query_groups import BuiltGroup, GroupBuilder
+from features.manifest import EventCounts
+from features.spec import spec_from_json
+from tests.features.specs import DEMO
+
+
+class Joined(NamedTuple):
+    groups: list[BuiltGroup]
+    tally: Counter[str]
+    letters: list[dict[str, Any]]
+
+    @property
+    def events(self) -> dict[str, EventCounts]:
+        """Raises where the counts of a type do not reconcile."""
+        return event_counts(self.tally)
+
+    def labels(self) -> dict[str, dict[str, tuple[int, bool, bool, bool]]]:
+        """query -> item id -> (position, click, add_to_cart, purchase)."""
+        return {
+            str(built.group.context["query"]): {
+                str(item["item_id"]): (item["position"], item["click"], item["add_to_cart"], item["purchase"])  # type: ignore[misc]
+                for item in built.group.items
+            }
+            for built in self.groups
+        }
+
+    def named(self, group: str) -> dict[str, int]:
+        return {name.split("/", 1)[1]: n for name, n in self.tally.items() if name.startswith(f"{group}/") and n}
+
+
+def join(
+    lines: Iterable[bytes],
+    products: Products | None = None,
+    features: dict[str, Any] | None = None,
+    span_ms: tuple[int, int] | None = None,
+    **options: Any,
+) -> Joined:
+    """Lines of a log -> groups, counts and dead letters. options: of `dataset:`, as a task file has them."""
+    chosen = DatasetOptions.model_validate_json(orjson.dumps(options))
+    reader = READERS[chosen.reader]
+    keying = KeyEvents(reader, span_ms, finds_bots=False)
+    building = BuildGroups(GroupBuilder(spec_from_json(features or DEMO), chosen, seed=3), reader)
+    keying.start_bundle()
+    building.setup()
+    building.start_bundle()
+    letters, groups = [], []
+    keyed: dict[bytes, list[bytes]] = defaultdict(list)
+    for found in (found for line in lines for found in keying.process(line)):
+        if isinstance(found, beam.pvalue.TaggedOutput):
+            letters.append(found)
+        else:
+            keyed[found[0]].append(found[1])
+    for entry in keyed.items():
+        for found in building.process(entry, products or {}, {}):
+            (letters if isinstance(found, beam.pvalue.TaggedOutput) else groups).append(found)
+    assert all(letter.tag == DEAD_LETTERS for letter in letters)
+    tally = Counter(keying.tally)
+    tally.update(building.tally)
+    return Joined(groups, tally, [orjson.loads(letter.value) for letter in letters])
