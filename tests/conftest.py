@@ -10,7 +10,7 @@ from xdist.scheduler import LoadFileScheduling
 LONGEST = ("test_end_to_end.py", "test_methods.py", "test_fit.py", "test_command_line.py", "test_leak_guard.py")
 FITTED = ("test_fit.py", "test_command_line.py", "test_leak_guard.py", "test_export.py")  # look at one fitted shop
 
-hypothesis.settings.register_profile("suite", max_examples=50, deadline=None)  # a shared machine stalls now and then
+hypothesis.settings.register_profile("suite", max_examples=30, deadline=None)  # a shared machine stalls now and then
 hypothesis.settings.load_profile("suite")
 
 

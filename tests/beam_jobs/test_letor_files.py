@@ -107,6 +107,7 @@ def process_of(part: Part) -> int:
     return os.getpid()
 
 
+@pytest.mark.slow
 def test_results_come_in_the_order_of_the_tasks_from_several_processes(tmp_path):
     pieces = parts(write(tmp_path / "a.txt", *LINES), 100)
     with in_processes(first_document, pieces, 2) as results:

@@ -75,6 +75,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- the command ----
 
 
+@pytest.mark.slow
 def test_command_writes_the_same_bytes_with_one_worker_and_with_three(tmp_path):
     task = task_file(tmp_path)
     for workers in (1, 3):

@@ -2,7 +2,6 @@
 
 import gzip
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -12,11 +11,12 @@ from beam_jobs.logs import Event, Malformed, Skipped
 from beam_jobs.products import Product
 from beam_jobs.ubi_log import read_instant, read_ubi
 from tests.beam_jobs.datasets import build, groups, write_task
+from tests.beam_jobs.letor_sets import DATA
 from tests.beam_jobs.log_lines import write_jsonl
 from tests.beam_jobs.ubi_logs import event, query, shown
 from tests.beam_jobs.without_runner import join
 
-SAMPLE = Path(__file__).parents[3] / "shared/data/ubi_sample/ubi_queries_events.ndjson.gz"
+SAMPLE = DATA / "ubi_sample" / "ubi_queries_events.ndjson.gz"
 CLICKS = ("click", "item_click")
 
 

@@ -188,7 +188,10 @@ class Wavering(export.Exported):
 
 @pytest.mark.parametrize(
     ("exported", "complaint"),
-    [(Smuggler, r"reads 'click' \(privileged\) in signature rank"), (Wavering, "differ from the student's by 0.001")],
+    [
+        (Smuggler, r"reads 'click' \(privileged\) in signature rank"),
+        pytest.param(Wavering, "differ from the student's by 0.001", marks=pytest.mark.slow),
+    ],
 )
 def test_an_export_that_fails_its_check_leaves_nothing_behind(
     fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exported: type, complaint: str

@@ -192,6 +192,7 @@ print(json.dumps([
 """
 
 
+@pytest.mark.slow
 def test_two_devices_take_the_same_steps_as_one() -> None:
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     done = subprocess.run(
