@@ -187,6 +187,7 @@ def test_a_query_lands_in_one_split_however_it_is_written(tmp_path):
     assert manifest.splits["train"].groups > 120  # the default shares are 0.8, 0.1, 0.1
 
 
+@pytest.mark.slow
 def test_another_seed_splits_otherwise(tmp_path):
     logs = write_jsonl(tmp_path / "events.jsonl", *[impression(f"r{n}", f"query {n}", "p1", "p2") for n in range(40)])
     trains = []

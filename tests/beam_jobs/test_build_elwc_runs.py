@@ -143,6 +143,7 @@ def test_a_second_run_is_up_to_date_and_a_changed_option_runs_again(shop, capsys
     assert manifest_of(shop / "dataset").options["windows_hours"]["click"] == 2
 
 
+@pytest.mark.slow
 def test_changed_logs_run_again(shop):
     assert build(shop / "task.yaml", shop / "events.jsonl", shop / "dataset").events["impression"].read == 5
     write_jsonl(shop / "events.jsonl", *shown(6))
@@ -176,6 +177,7 @@ def test_a_job_that_fails_leaves_the_former_dataset(shop):
         pytest.param(signal.SIGINT, id="SIGINT", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_killed_job_leaves_the_former_dataset_and_the_next_run_cleans_up(shop, how):
     build(shop / "task.yaml", shop / "events.jsonl", shop / "dataset")
     first = contents(shop / "dataset")

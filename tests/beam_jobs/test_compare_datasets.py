@@ -246,6 +246,7 @@ def test_letor_sets_compare_by_their_vectors(tmp_path, capsys):
 # --- other features
 
 
+@pytest.mark.slow
 def test_other_features_are_named_and_the_common_ones_compared(monday, tmp_path, capsys):
     features = {**SHOP, "price": {"type": "int", "level": "item", "default": 0}}
     (tmp_path / "events.jsonl").write_bytes(

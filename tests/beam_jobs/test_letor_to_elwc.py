@@ -161,6 +161,7 @@ def test_the_true_relevance_stands_in_a_table_of_its_own_for_evaluation(letor):
 # ---- what decides it ----
 
 
+@pytest.mark.slow
 def test_labels_and_items_do_not_depend_on_the_order_of_lines_groups_files_and_workers(letor):
     letor.build()
     expected = labels(letor.folder / "dataset")

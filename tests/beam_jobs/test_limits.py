@@ -86,6 +86,7 @@ def shop(folder: Path, *rows: Any) -> tuple[Path, Path, Path]:
     return write_task(folder), write_jsonl(folder / "events.jsonl", *rows), folder / "dataset"
 
 
+@pytest.mark.slow
 def test_a_job_beyond_a_limit_leaves_its_reasons_and_the_former_dataset(tmp_path):
     sound = [impression(f"r{n}", f"query {n}", "p1", "p2") for n in range(5)]
     config, logs, output = shop(tmp_path, *sound)

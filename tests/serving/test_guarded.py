@@ -71,6 +71,7 @@ def test_keys_are_nowhere_in_the_log(operated: Operated) -> None:
         assert not any(secret in line for line in operated.gateway.log)
 
 
+@pytest.mark.slow
 def test_without_a_key_the_command_does_not_open_itself_to_other_machines() -> None:
     ended = run_serving("--export-dir", "x", "--host", "0.0.0.0", "--port", "0")
     assert ended.returncode == 2
