@@ -7,7 +7,8 @@ used, duplicate, late, unmatched, malformed or capped.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_jobs.logs import INTERACTIONS, REFUND, Event, is_identifier, read_position, shown
+from beam_jobs.logs import INTERACTIONS, REFUND, Event, is_identifier, read_position
+from features.values import shown
 
 FATES = ("used", "duplicate", "late", "unmatched", "malformed", "capped")
 SKIPPED = "skipped"  # what becomes of an event that this dataset does not ask for: it does not count as read

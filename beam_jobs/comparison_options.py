@@ -35,7 +35,7 @@ def load_options(path: str | None, features: Collection[str]) -> ComparisonOptio
     """The options of a file, or the defaults. features: that limits may be given for. Errors: InputError."""
     keys = ("extends", *ComparisonOptions.model_fields)
     given = load_yaml(path, "file of thresholds", keys) if path else {}
-    options = parse(given, "thresholds", ComparisonOptions)
+    options = parse(given, "thresholds", ComparisonOptions, "the file of thresholds")
     for name in options.features:
         if name not in features:
             raise InputError(f"thresholds.features.{name}: not compared, expected one of {', '.join(features)}")

@@ -21,9 +21,9 @@ from beam_jobs.logs import (
     is_identifier,
     read_object,
     read_timestamp,
-    shown,
 )
 from beam_jobs.look_back import requests_of_user
+from features.values import shown
 
 POSITION_BASE = 0  # Google's examples count `index` from 0
 EVENTS = {  # event_name -> type of event; any other event is skipped, and counted by its name

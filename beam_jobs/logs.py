@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from features.values import shown
+
 INTERACTIONS = ("click", "add_to_cart", "purchase")
 REFUND = "refund"  # a return or a cancellation: it takes the item's purchase back
 EVENT_TYPES = ("impression", *INTERACTIONS, REFUND)
@@ -143,12 +145,3 @@ def read_position(raw: Any) -> int | None:
     if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < 2**31:
         return None
     return raw
-
-
-def shown(raw: Any) -> str:
-    """A raw value as an error may show it."""
-    try:
-        text = repr(raw)
-    except RecursionError:
-        return f"a {type(raw).__name__} nested too deeply to show"
-    return text if len(text) <= 60 else text[:57] + "..."

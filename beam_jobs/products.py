@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from beam_jobs.logs import MAX_LINE_BYTES, is_identifier, read_timestamp, shown
+from beam_jobs.logs import MAX_LINE_BYTES, is_identifier, read_timestamp
 from features.spec import Feature, FeatureSpec
+from features.values import shown
 
 # The joined table is a side input: every worker holds it in memory, about 1 kB a row.
 LARGEST_TABLE = 5_000_000  # rows

@@ -19,7 +19,7 @@ from beam_jobs.attribution import (
     refuse_request,
 )
 from beam_jobs.dates import start_of
-from beam_jobs.logs import INTERACTIONS, Event, shown
+from beam_jobs.logs import INTERACTIONS, Event
 from beam_jobs.options import DatasetOptions
 from beam_jobs.products import Products
 from features.elwc import QueryGroup
@@ -218,7 +218,7 @@ class GroupBuilder:
                 found = row.get(name)
                 absent = _is_absent(found, feature)
                 (defaulted if absent else from_table).append(name)
-            value, fault = _value_of(feature, found)
+            value, fault = feature.value_of(found)
             if value is None:
                 return None, f"{name}_{'missing' if absent else 'invalid'}", f"{name} {fault} (item {item_id!r:.60})"
             values[name] = value
@@ -234,7 +234,7 @@ class GroupBuilder:
                 found = source.get(feature.name)
                 absent = _is_absent(found, feature)
                 defaulted[feature.name] += absent
-                value, fault = _value_of(feature, found)
+                value, fault = feature.value_of(found)
                 if value is None:
                     return (
                         {},
@@ -291,15 +291,6 @@ def has_gaps(positions: list[int]) -> bool:
 def _number_type(spec: FeatureSpec, name: str) -> Any:
     """bool, int or float, as the feature's type says; None where the spec has no such feature."""
     return {"bool": bool, "int": int, "float": float}[spec[name].type] if name in spec else None
-
-
-def _value_of(feature: Feature, raw: Any) -> tuple[Value | None, str | None]:
-    """Feature.value_of; lists and objects in the place of a value are refused first, however deep they nest."""
-    if isinstance(raw, (list, dict)):
-        inner = raw if isinstance(raw, list) and feature.length > 1 else [raw]
-        if any(isinstance(value, (list, dict)) for value in inner):
-            return None, f"is {shown(raw)}, expected a value of type {feature.type}, length {feature.length}"
-    return feature.value_of(raw)
 
 
 def _is_absent(raw: Any, feature: Feature) -> bool:

@@ -22,8 +22,8 @@ from beam_jobs.logs import (
     is_identifier,
     read_object,
     read_timestamp,
-    shown,
 )
+from features.values import shown
 
 POSITION_BASE = 1  # the schema's `position.ordinal` calls the first result 1
 ACTIONS = {  # action_name -> type of event; any other action is skipped, and counted by its name

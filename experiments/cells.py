@@ -56,7 +56,7 @@ def parse_arguments(experiment: str, description: str) -> argparse.Namespace:
 
 def load_settings(path: str, model: type[SectionT]) -> SectionT:
     """An experiment's YAML as its typed, frozen model. Errors: InputError naming file, field, value and expectation."""
-    return parse(load_yaml(path, "settings file", ("extends", *model.model_fields)), path, model)
+    return parse(load_yaml(path, "settings file", ("extends", *model.model_fields)), path, model, "the settings file")
 
 
 def run_cells(cells: Sequence[Cell], work: Work, out: Path, processes: int, version: str) -> list[Any]:

@@ -64,7 +64,7 @@ def _load(path: Path, kind: str, keys: Sequence[str], seen: tuple[Path, ...]) ->
             raise InputError(f"{kind} {path} extends itself through {seen[-1]}: remove one `extends`")
         content = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
-        raise InputError(f"cannot read {kind} {path}: {error.strerror}; give --config an existing YAML file") from None
+        raise InputError(f"cannot read {kind} {path}: {error.strerror}; give an existing YAML file") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a 13th month
         raise InputError(f"{kind} {path} is not valid YAML: {error}") from None
     if not isinstance(content, dict):
@@ -97,13 +97,13 @@ def parse_section(task: Task, name: str, model: type[SectionT]) -> SectionT:
     return parse(task.get(name, {}), name, model)
 
 
-def parse(value: Any, where: str, model: type[SectionT]) -> SectionT:
-    """`value`, as YAML gave it, as a model; `where` names it in the error."""
+def parse(value: Any, where: str, model: type[SectionT], file: str = "the task file") -> SectionT:
+    """`value`, as YAML gave it, as a model; `where` names it in the error, `file` says what to correct."""
     try:
         # through JSON, because pydantic's strict mode takes a list for a tuple only there
         as_json = json.dumps(value, default=str)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{where} cannot be read as data: {error}. Correct it in the task file") from None
+        raise InputError(f"{where} cannot be read as data: {error}. Correct it in {file}") from None
     try:
         return model.model_validate_json(as_json)
     except ValidationError as error:
@@ -112,4 +112,4 @@ def parse(value: Any, where: str, model: type[SectionT]) -> SectionT:
         expectation = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             expectation = f"unknown key, expected one of {', '.join(model.model_fields)}"
-        raise InputError(f"{field} is {first['input']!r}: {expectation}. Correct it in the task file") from None
+        raise InputError(f"{field} is {first['input']!r}: {expectation}. Correct it in {file}") from None

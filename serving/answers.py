@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from features.values import shown
 from serving.problems import Problem
 from serving.record import Record, Usage
 from serving.schemas import RankRequest
 from serving.served import Models, Served
-from serving.strict_json import parse_json, refusing_depth, shown
+from serving.strict_json import parse_json, refusing_depth
 
 if TYPE_CHECKING:
     from serving.ranking import RankedItem, Ranking

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from features.values import shown
 from serving.problems import Problem
 from serving.record import Record
 from serving.settings import Queue
-from serving.strict_json import shown
 
 T = TypeVar("T")
 TIMEOUT_HEADER = "X-Request-Timeout-Ms"

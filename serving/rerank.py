@@ -6,9 +6,9 @@ It is /rank in other words: the documents are the items, and a document's `text`
 from dataclasses import dataclass, replace
 from typing import Any
 
+from features.values import shown
 from serving.problems import Problem, pointer_to
 from serving.schemas import RankRequest, RequestReader
-from serving.strict_json import shown
 
 OPTIONS = {"documents", "model", "top_n", "return_documents"}
 
@@ -43,7 +43,8 @@ class RerankShape:
         documents = raw.get("documents")
         if not isinstance(documents, list):
             raise Problem("invalid-request", f"documents is {shown(documents)}, expected a list", "#/documents")
-        items = [self._item_of(document, index) for index, document in enumerate(documents)]
+        known = self.names_in_document
+        items = [self._item_of(document, index, known) for index, document in enumerate(documents)]
         options = {"top_n": raw.get("top_n"), "return_titles": raw.get("return_documents")}
         context = {name: value for name, value in raw.items() if name not in {"query", *OPTIONS}}
         try:
@@ -51,10 +52,10 @@ class RerankShape:
         except Problem as problem:
             raise replace(problem, pointer=self._pointer_back(problem.pointer)) from None
 
-    def _item_of(self, document: Any, index: int) -> Any:
+    def _item_of(self, document: Any, index: int, known: set[str]) -> Any:
         if not isinstance(document, dict):
             return document
-        self.reader.unknown.refuse_in(document, self.names_in_document, ("documents", index))
+        self.reader.unknown.refuse_in(document, known, ("documents", index))
         return {self.text if name == "text" else name: value for name, value in document.items()}
 
     def _pointer_back(self, pointer: str | None) -> str | None:

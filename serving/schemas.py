@@ -8,10 +8,9 @@ from typing import Any, NoReturn
 
 from features.elwc import QueryGroup
 from features.spec import Feature, FeatureSpec
-from features.values import Value, check_value
+from features.values import Value, check_value, shown
 from serving.problems import Problem, pointer_to
 from serving.settings import RequestLimits
-from serving.strict_json import shown
 
 MOST_NAMES = 10_000  # keys of a refused value that are looked at: a hostile body may hold millions
 OPTIONS = ("top_n", "return_titles", "model_version", "debug")

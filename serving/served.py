@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from features.errors import InputError
 from features.spec import FeatureSpec
+from features.values import shown
 from serving.compatibility import breaking_change
 from serving.problems import Problem
 from serving.rerank import shape_for
 from serving.schemas import RequestReader
 from serving.settings import Settings
-from serving.strict_json import shown
 
 if TYPE_CHECKING:  # its import brings TensorFlow, which `load` brings when it is time
     from serving.ranking import Ranker

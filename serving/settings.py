@@ -83,4 +83,4 @@ BY_FILE = tuple(name for name in Settings.model_fields if name not in BY_FLAG)
 def settings_of(flags: dict[str, object], path: str | None) -> Settings:
     """The flags' and the file's settings; `path` None: defaults. Errors: InputError."""
     of_file = load_yaml(path, "settings file", BY_FILE) if path is not None else {}
-    return parse({**of_file, **flags}, "serving", Settings)
+    return parse({**of_file, **flags}, "serving", Settings, "the settings file")

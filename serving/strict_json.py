@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from features.values import shown
 from serving.problems import Problem
 
 
@@ -58,9 +59,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise Problem("malformed-json", f"The body holds {name}, which JSON does not have: send a finite number")
-
-
-def shown(value: Any) -> str:
-    """A value of the request in an error: never longer than 60 characters."""
-    text = ascii(value)
-    return text if len(text) <= 60 else text[:57] + "..."

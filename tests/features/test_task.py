@@ -115,7 +115,7 @@ def _holds(merged: Any, override: Any) -> bool:
         ("7: x", r"unknown key 7, expected one of"),
         ("extends: [a.yaml]", r"extends is \['a\.yaml'\], expected the path of another task file"),
         ("extends: 7", r"extends is 7, expected the path"),
-        ("extends: nowhere.yaml", r"cannot read task file .*nowhere\.yaml: No such file.*give --config an existing"),
+        ("extends: nowhere.yaml", r"cannot read task file .*nowhere\.yaml: No such file.*give an existing"),
         ('extends: "a\\0b"', r"is not valid YAML"),
     ],
 )
@@ -133,7 +133,7 @@ def test_yaml_cannot_run_code(tmp_path: Path):
 
 
 def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path):
-    with pytest.raises(InputError, match="No such file or directory; give --config an existing YAML file"):
+    with pytest.raises(InputError, match="No such file or directory; give an existing YAML file"):
         load_task(str(tmp_path / "nowhere.yaml"))
     with pytest.raises(InputError, match="Is a directory"):
         load_task(str(tmp_path))
