@@ -62,6 +62,8 @@ def _run(job: list[str], task: Path) -> None:
 
 def _trained(task: Path, workdir: str, cell: Cell) -> dict[str, Any]:
     # here, for TensorFlow takes seconds to import, and who only draws the tables does without
+    import tensorflow as tf
+
     from trainer.config import load_config
     from trainer.evaluate import PER_GROUP, read_test_groups
     from trainer.fit import train_and_evaluate
@@ -70,6 +72,8 @@ def _trained(task: Path, workdir: str, cell: Cell) -> dict[str, Any]:
     from trainer.teachers import directory_of
 
     config = load_config(str(task))
+    # rewriting an MLP's graphs takes longer than it saves them in all their steps
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": config.student.layers == 0})
     run = Run(config, workdir)
     train_and_evaluate(run)
     with np.load(f"{workdir}/{PER_GROUP}", allow_pickle=False) as flat:

@@ -15,9 +15,9 @@ from trainer.ranker import Ranker
 from trainer.references import Bm25, read_relevance
 from trainer.run import Run
 from trainer.stages import read_file, write_file
-from trainer.students import load_student, student_key
+from trainer.students import student_key, trained_student
 from trainer.teachers import key_of as teacher_key
-from trainer.teachers import load_teacher
+from trainer.teachers import trained_teacher
 from trainer.training import score_batches
 
 METRICS, PER_GROUP = "metrics.json", "metrics_per_group.npz"
@@ -149,7 +149,7 @@ def _relevance(run: Run, groups: TestGroups) -> Floats | None:
 
 def _teacher_scores(run: Run) -> dict[str, Floats]:
     return {
-        f"teacher_{teacher.name}": _test_scores(run, load_teacher(run, teacher))
+        f"teacher_{teacher.name}": _test_scores(run, trained_teacher(run, teacher))
         for teacher in run.config.teachers.values()
     }
 
@@ -157,7 +157,7 @@ def _teacher_scores(run: Run) -> dict[str, Floats]:
 def _imputed_scores(run: Run) -> dict[str, Floats]:
     """Teachers as if they served: every privileged value is 0, or training's mean (Yang et al. 2022, Table 6)."""
     return {
-        f"teacher_{teacher.name}_imputed_{way}": _test_scores(run, load_teacher(run, teacher), way)
+        f"teacher_{teacher.name}_imputed_{way}": _test_scores(run, trained_teacher(run, teacher), way)
         for teacher in run.config.teachers.values()
         if teacher.sees
         for way in run.config.evaluation.impute
@@ -170,7 +170,7 @@ def _student_scores(run: Run) -> dict[str, Floats]:
         if recipe.averages:
             scores[recipe.name] = np.mean([scores[name] for name in recipe.averages], axis=0)
         else:
-            scores[recipe.name] = _test_scores(run, load_student(run, recipe))
+            scores[recipe.name] = _test_scores(run, trained_student(run, recipe))
     return scores
 
 

@@ -83,6 +83,7 @@ class Run:
             config.spec, self.statistics("train").features, config.student, tokeniser, config.spec.privileged
         )
         self.strategy = strategy_of(config.training.devices)
+        self.trained: dict[str, Ranker] = {}  # by their stages' directories: what need not be loaded to be evaluated
         tf.keras.mixed_precision.set_global_policy(config.training.precision)
 
     def statistics(self, split: str) -> SplitStatistics:

@@ -29,6 +29,11 @@ def load_student(run: Run, recipe: Recipe) -> Ranker:
     return run.load_ranker(student_directory(run, recipe))
 
 
+def trained_student(run: Run, recipe: Recipe) -> Ranker:
+    """The same, as this process trained it where it did."""
+    return run.trained.get(student_directory(run, recipe)) or load_student(run, recipe)
+
+
 def train_student(run: Run, recipe: Recipe) -> None:
     """Trains one recipe, unless it is up to date. Without teachers only positive groups are read."""
     config = run.config.recipe_training[recipe.name]
@@ -47,6 +52,7 @@ def train_student(run: Run, recipe: Recipe) -> None:
         history = Training(model, config, objective, run.strategy).train(batches, run.choosing(config), progress)
         progress.done(history)
         save_ranker(model, history, staging)
+        run.trained[student_directory(run, recipe)] = model
         return {"recipe": recipe.model_dump(mode="json"), "best_step": history.best_step}
 
     make_stage(student_directory(run, recipe), student_key(run, recipe), make)

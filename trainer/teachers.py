@@ -48,6 +48,7 @@ def _train(run: Run, teacher: TeacherConfig, groups: Groups, directory: str, nam
         history = Training(model, config, objective, run.strategy).train(batches, run.choosing(config), progress)
         progress.done(history)
         save_ranker(model, history, staging)
+        run.trained[directory] = model
         return {"sees": list(teacher.sees), "best_step": history.best_step}
 
     make_stage(directory, key_of(run, teacher), make)
@@ -69,6 +70,11 @@ def _folds(teacher: TeacherConfig) -> range:
 def load_teacher(run: Run, teacher: TeacherConfig) -> Ranker:
     """A trained teacher, which saw every training group."""
     return run.load_ranker(directory_of(run, teacher), teacher)
+
+
+def trained_teacher(run: Run, teacher: TeacherConfig) -> Ranker:
+    """The same, as this process trained it where it did."""
+    return run.trained.get(directory_of(run, teacher)) or load_teacher(run, teacher)
 
 
 def score_training_groups(run: Run, teacher: TeacherConfig) -> str:

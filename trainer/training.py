@@ -51,7 +51,9 @@ class GroupScores:
 def strategy_of(devices: str) -> tf.distribute.Strategy:
     """auto: MirroredStrategy over several GPUs, one GPU, or the CPU: whatever TensorFlow finds."""
     gpus = tf.config.list_logical_devices("GPU")
-    if devices == "cpu" or not gpus:
+    if not gpus:
+        return tf.distribute.get_strategy()  # TensorFlow's own default, which adds nothing to a step
+    if devices == "cpu":
         return tf.distribute.OneDeviceStrategy("/cpu:0")
     if devices == "gpu" or len(gpus) == 1:
         return tf.distribute.OneDeviceStrategy("/gpu:0")
@@ -121,9 +123,9 @@ class Training:
                     f"training diverged: the loss is {terms.sum()} at step {step}, expected a finite number. "
                     "Lower learning_rate or clip_norm in the task file"
                 )
-            running = self.model.get_weights()
             if self.config.averaging:
                 # what is judged and kept is the running average of the weights; training goes on from the last ones
+                running = self.model.get_weights()
                 self.optimiser.finalize_variable_values(self.model.trainable_variables)
             value = self._validate(history, validation, step, terms / max(items, 1))
             history.pairs += items
@@ -132,7 +134,8 @@ class Training:
                 best, since_best, best_weights, history.best_step = value, 0, self.model.get_weights(), step
             else:
                 since_best += 1
-            self.model.set_weights(running)
+            if self.config.averaging:
+                self.model.set_weights(running)
             report(history)
         self.model.set_weights(best_weights)
         return history
@@ -184,7 +187,7 @@ class Training:
 def _optimiser(model: Ranker, config: TrainingConfig) -> tf.keras.optimizers.Optimizer:
     optimiser = tf.keras.optimizers.AdamW(
         Halving(config) if config.halve_every else _cosine(config),
-        weight_decay=config.weight_decay,
+        weight_decay=config.weight_decay or None,  # by 0 would be computed all the same
         global_clipnorm=config.clip_norm,
         use_ema=config.averaging > 0.0,
         ema_momentum=config.averaging or 0.99,
