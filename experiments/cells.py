@@ -30,6 +30,7 @@ Cell = Mapping[str, Any]  # JSON values
 Work = Callable[[dict[str, Any]], Any]  # a cell's JSON result; pickled by its name
 
 SECONDS_BETWEEN_LINES = 10.0  # of progress, where output is a file
+CELLS_A_WORKER = 5  # that a process computes before another takes its place: TensorFlow keeps every loop it ever traced
 LONGEST_NAME = 120  # characters of a cell's name that its files carry
 
 
@@ -161,19 +162,21 @@ def _answers(missing: dict[Path, Cell], work: Work, processes: int) -> Generator
             for pipe in wait(list(busy)):
                 worker = busy.pop(pipe)
                 answer = worker.take()
-                if worker.process.is_alive():
+                if not worker.process.is_alive() or worker.given >= CELLS_A_WORKER:
+                    worker.end()
+                else:
                     idle.append(worker)
                 yield worker.file, answer
     finally:
         for worker in (*idle, *busy.values()):
-            worker.process.kill()
-            worker.process.join()
+            worker.end()
 
 
 class _Worker:
     """A spawned process and this end of the pipe to it. Spawned, for a forked one would inherit locked threads."""
 
     file: Path  # of the cell that it was given last
+    given = 0  # cells
 
     def __init__(self, work: Work, limits: dict[str, str]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -185,6 +188,7 @@ class _Worker:
 
     def give(self, file: Path, cell: Cell) -> None:
         self.file = file
+        self.given += 1
         log = _log_of(file)
         write_whole(log, b"")
         with suppress(BrokenPipeError):  # `take` tells that it died
@@ -197,6 +201,10 @@ class _Worker:
         except (EOFError, ConnectionResetError):
             self.process.join()
             return _Answer(None, f"its process ended with exit code {self.process.exitcode}, below 0 by that signal")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from experiments.cells import load_settings, name_of, run_cells, write_whole
+from experiments.cells import CELLS_A_WORKER, load_settings, name_of, run_cells, write_whole
 from features.errors import InputError
 from features.task import Section
 from tests.experiments.squares import not_json, square, square_or_fail, threads
@@ -51,6 +51,12 @@ def test_results_come_in_the_order_of_the_cells_from_several_other_processes(tmp
     processes = {result["process"] for result in results}
     assert len(processes) == 2
     assert os.getpid() not in processes
+
+
+def test_a_process_gives_way_to_another_after_some_cells(tmp_path: Path) -> None:
+    results = run_cells(numbers(tmp_path, CELLS_A_WORKER + 2), square, tmp_path, processes=1, version="1")
+    processes = [result["process"] for result in results]
+    assert [processes.count(process) for process in dict.fromkeys(processes)] == [CELLS_A_WORKER, 2]
 
 
 def test_what_is_there_is_not_computed_again(tmp_path: Path) -> None:
