@@ -177,16 +177,19 @@ def read_shown(impression: Event, max_items: int, read_item: ReadItem) -> Shown:
     """The impression's usable items by position, the topmost `max_items` of them."""
     usable: dict[str, ShownItem] = {}
     refused: list[RefusedItem] = []
-    for raw in impression.body["items"]:
-        item_id, position = raw.get("item_id"), read_position(raw.get("position"))
-        if not is_identifier(item_id):
-            refused.append(RefusedItem("item_id_missing", f"item_id is {shown(item_id)}, expected text", raw))
-            continue
-        item_id = str(item_id)
-        if position is None:
-            detail = f"position is {shown(raw.get('position'))}, expected a whole number, 0 at the top"
-            refused.append(RefusedItem("position_invalid", detail, raw))
-            continue
+    for raw in impression.body["items"]:  # the job's longest loop, so what all items have is asked for first
+        item_id, position = raw.get("item_id"), raw.get("position")
+        if type(item_id) is not str or not item_id.strip():
+            if not is_identifier(item_id):
+                refused.append(RefusedItem("item_id_missing", f"item_id is {shown(item_id)}, expected text", raw))
+                continue
+            item_id = str(item_id)
+        if type(position) is not int or not 0 <= position < 2**31:
+            position = read_position(position)
+            if position is None:
+                detail = f"position is {shown(raw.get('position'))}, expected a whole number, 0 at the top"
+                refused.append(RefusedItem("position_invalid", detail, raw))
+                continue
         content, reason, detail = read_item(item_id, raw)
         if reason:
             refused.append(RefusedItem(reason, detail, raw))

@@ -9,7 +9,8 @@ A nightly batch, of the day and the days before it that dataset.look_back_days s
   python -m beam_jobs.build_elwc --config configs/product_search.yaml --date 2025-03-10 \\
     --input 'logs/{date}/events-*.jsonl.gz' --output 'build/shop/{date}'
 
-Any option of Apache Beam may follow, such as --runner DataflowRunner --project P --region R --temp_location gs://B/tmp.
+Any option of Apache Beam may follow, such as --direct_num_workers 4 --direct_running_mode multi_processing, or
+--runner DataflowRunner --project P --region R --temp_location gs://B/tmp.
 """
 
 import argparse
@@ -23,20 +24,20 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import orjson
-from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs import caps
 from beam_jobs import pipeline as job
+from beam_jobs.blocks import Block
 from beam_jobs.counting import DEAD_LETTERS, TALLY
 from beam_jobs.dataset_manifest import manifest_of
 from beam_jobs.dates import PLACE, Days, batch_days
 from beam_jobs.log_readers import READERS
 from beam_jobs.options import DatasetOptions, seed_of
-from beam_jobs.pipeline_options import pipeline_options
-from beam_jobs.products import Product
+from beam_jobs.pipeline_options import local_workers, pipeline_options
 from beam_jobs.query_groups import SPLITS, GroupBuilder
 from beam_jobs.reading import UNREADABLE, ReadLines, check_readable
+from beam_jobs.shard_files import FREQUENT_QUERIES, LETTERS, PARTS, WriteLines, WriteShards, Written, place_files
 from beam_jobs.storage import (
     building,
     existing_manifest,
@@ -58,6 +59,8 @@ from features.spec import FeatureSpec, load_spec
 from features.task import load_task, parse_section
 
 JOB_VERSION = 2  # raised when the same input gives another dataset
+SHARD_BYTES = 32 * 1024 * 1024  # of logs in a shard, of which a worker holds one at a time, and its lines unpacked
+SHARDS_A_WORKER = 4  # where several work on one machine: so that none waits long for the last
 PRIVATE = 0o700
 COUNTS = "counts.json"  # of a job that failed, beside its dead letters
 COUNTS_FORMAT = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
@@ -70,10 +73,16 @@ class Inputs(NamedTuple):
     options: DatasetOptions
     seed: int
     logs: list[str]
+    log_bytes: int
     products: list[str]
     days: Days | None  # of the events to use; None uses all
     missing: list[str]  # paths of earlier days that hold no file
     key: str  # stage_key of all that decides the dataset
+
+    def shards(self, workers: int) -> int:
+        """Parts in which the logs are shuffled, and files that a view and split have at most."""
+        enough = SHARDS_A_WORKER * workers if workers > 1 else 1
+        return self.options.shards or max(enough, -(-self.log_bytes // SHARD_BYTES))
 
     def resolved(self) -> dict[str, Any]:
         """The job's options, for the manifest."""
@@ -102,7 +111,8 @@ def read_inputs(config: str, logs: Sequence[str], products: Sequence[str], last_
         products=files_key(product_files),
     )
     paths = [[entry.path for entry in files] for files in (log_files, product_files)]
-    return Inputs(spec, options, seed, paths[0], paths[1], days, missing, key)
+    log_bytes = sum(entry.size_in_bytes for entry in log_files)
+    return Inputs(spec, options, seed, paths[0], log_bytes, paths[1], days, missing, key)
 
 
 def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> DatasetManifest | None:
@@ -120,6 +130,8 @@ def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> Data
     with building(output) as staging:
         run_pipeline(inputs, staging, options)
         found = orjson.loads(read_bytes(_summary_path(staging)))
+        written = [Written(*file) for file in found["written"]]
+        place_files(written, staging, letters=inputs.options.dead_letter_days > 0)
         found["warnings"] += [f"no file {path}: its day is not in the dataset" for path in inputs.missing]
         remove_tree(join(staging, "summary"))
         protect_dead_letters(staging)
@@ -139,9 +151,10 @@ def run_pipeline(inputs: Inputs, staging: str, options: PipelineOptions) -> None
         make_directory(join(staging, split))
     make_directory(join(staging, "summary"))
     make_directory(join(staging, "dead_letters"), PRIVATE)
+    make_directory(join(staging, PARTS), PRIVATE)
     try:
         with beam.Pipeline(options=options) as pipeline:
-            declare(pipeline, inputs, staging)
+            declare(pipeline, inputs, staging, inputs.shards(local_workers(options)))
     except Exception as error:  # a runner wraps what a worker raised in a kind of its own
         message = str(error)
         if UNREADABLE not in message:
@@ -151,84 +164,61 @@ def run_pipeline(inputs: Inputs, staging: str, options: PipelineOptions) -> None
         raise InputError(f"{detail}; the file is damaged or was cut short: give it whole, or leave it out") from None
 
 
-def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str) -> None:
+def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str, shards: int) -> None:
     """The pipeline: log lines and product rows -> groups by request -> both views, statistics, dead letters."""
     spec, options, reader = inputs.spec, inputs.options, READERS[inputs.options.reader]
     span_ms = inputs.days.span_ms if inputs.days else None
-    keying = job.KeyEvents(reader, span_ms, finds_bots=options.max_requests_per_hour is not None)
+    finds_bots = options.max_requests_per_hour is not None
+    keying = job.KeyEvents(reader, span_ms, finds_bots, shards), job.CheckProducts(spec)
     reading = ReadLines("log", len(inputs.logs)), ReadLines("product", len(inputs.products))
-    logged = pipeline | "Logs" >> job.ReadKeyed(reading[0], inputs.logs, keying, tuple[bytes, bytes], job.SEARCHES)
-    rows = pipeline | "Products" >> job.ReadKeyed(reading[1], inputs.products, job.KeyByItem(spec), tuple[str, Product])
-    products = beam.pvalue.AsDict(rows.keyed | "ProductTable" >> beam.ptransform_fn(job.latest_products)())
+    logged = pipeline | "Logs" >> job.ReadKeyed(reading[0], inputs.logs, keying[0], tuple[int, Block], job.SEARCHES)
+    rows = pipeline | "Products" >> job.ReadKeyed(reading[1], inputs.products, keying[1], Block)
     bots: Any = {}
     if options.max_requests_per_hour is not None:
         found = logged[job.SEARCHES] | "Bots" >> beam.ptransform_fn(caps.bots)(options.max_requests_per_hour)
         bots = beam.pvalue.AsDict(found)
+    building = job.BuildGroups(GroupBuilder(spec, options, inputs.seed), reader, spec)
     built = (
         logged.keyed
-        | "ByRequest" >> beam.GroupByKey()
+        | "ByShard" >> beam.GroupByKey()
         | "BuildGroups"
-        >> beam.ParDo(job.BuildGroups(GroupBuilder(spec, options, inputs.seed), reader), products, bots).with_outputs(
-            DEAD_LETTERS, TALLY, main="groups"
-        )
+        >> beam.ParDo(building, beam.pvalue.AsIter(rows.keyed), bots).with_outputs(DEAD_LETTERS, TALLY, main="groups")
     )
     groups, tallies = built.groups, [logged[TALLY], rows[TALLY], built[TALLY]]
     if options.max_groups_per_query is not None:
         capped = built.groups | "HotQueries" >> beam.ptransform_fn(caps.cap_hot_queries)(options.max_groups_per_query)
         groups = capped.kept
         tallies.append(capped[TALLY])
-    _write_views(groups, inputs, staging)
-    _write_summary(pipeline, groups, tallies | "Tallies" >> beam.Flatten(), spec, staging)
+    parts = join(staging, PARTS)
     frequent = built.groups | "FrequentQueries" >> beam.ptransform_fn(job.frequent_queries)(options.min_distinct_users)
-    _write_lines(frequent, "WriteFrequent", join(staging, "train", "frequent_queries"))
+    written = [
+        groups | "WriteShards" >> beam.ParDo(WriteShards(spec, parts)),
+        frequent | "WriteFrequent" >> beam.ParDo(WriteLines(FREQUENT_QUERIES, parts)),
+    ]
     if options.dead_letter_days:
         letters = (logged[DEAD_LETTERS], rows[DEAD_LETTERS], built[DEAD_LETTERS]) | "Dead" >> beam.Flatten()
-        _write_lines(letters, "WriteDeadLetters", join(staging, "dead_letters", "dead_letters"), sharded=True)
+        written.append(letters | "WriteDeadLetters" >> beam.ParDo(WriteLines(LETTERS, parts)))
+    _write_summary(pipeline, groups, tallies, written, spec, _summary_path(staging))
 
 
-def _write_views(groups: Any, inputs: Inputs, staging: str) -> None:
-    tags = [job.view_tag(split, view) for split in SPLITS for view in job.VIEWS]
-    views = groups | "Encode" >> beam.ParDo(job.EncodeViews(inputs.spec)).with_outputs(*tags)
-    for split in SPLITS:
-        for view in job.VIEWS:
-            tag = job.view_tag(split, view)
-            views[tag] | f"Write_{tag}" >> beam.io.WriteToTFRecord(
-                join(staging, split, f"{view}_elwc"),
-                file_name_suffix=".tfrecord.gz",
-                num_shards=inputs.options.shards,
-                compression_type=CompressionTypes.GZIP,
-            )
-
-
-def _write_summary(pipeline: beam.Pipeline, groups: Any, tallies: Any, spec: FeatureSpec, staging: str) -> None:
-    splits = groups | "Splits" >> beam.ptransform_fn(job.split_tallies)(spec)
-    total = tallies | "Total" >> beam.ptransform_fn(job.total)()
-    lines = (
+def _write_summary(pipeline: Any, groups: Any, tallies: Any, written: Any, spec: FeatureSpec, path: str) -> None:
+    splits = groups | "Splits" >> beam.ptransform_fn(job.split_statistics)(spec)
+    total = tallies | "Tallies" >> beam.Flatten() | "Total" >> beam.ptransform_fn(job.total)()
+    _ = (
         pipeline
         | "Once" >> beam.Create([None])
         | "Summary"
         >> beam.Map(
-            lambda _, splits, tally: job.summary(splits, tally, spec),
+            lambda _, splits, tally, files: write_bytes(path, job.summary(splits, tally, files, spec)),
             beam.pvalue.AsDict(splits),
             beam.pvalue.AsSingleton(total),
+            beam.pvalue.AsList(written | "Written" >> beam.Flatten()),
         )
     )
-    _write_lines(lines, "WriteSummary", _summary_path(staging, ""), suffix="")
 
 
-def _write_lines(lines: Any, name: str, prefix: str, suffix: str = ".jsonl.gz", sharded: bool = False) -> None:
-    lines | name >> beam.io.WriteToText(
-        prefix,
-        file_name_suffix=suffix,
-        num_shards=0 if sharded else 1,
-        shard_name_template=None if sharded else "",
-        coder=beam.coders.BytesCoder(),
-        compression_type=CompressionTypes.GZIP if suffix.endswith(".gz") else CompressionTypes.UNCOMPRESSED,
-    )
-
-
-def _summary_path(staging: str, suffix: str = "") -> str:
-    return join(staging, "summary", f"summary.json{suffix}")
+def _summary_path(staging: str) -> str:
+    return join(staging, "summary", "summary.json")
 
 
 def protect_dead_letters(directory: str) -> None:

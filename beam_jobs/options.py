@@ -76,7 +76,7 @@ class DatasetOptions(Section):
     max_requests_per_hour: int | None = Field(default=None, ge=1)  # of a user; who makes more is a bot; null knows none
     min_distinct_users: int = Field(default=3, ge=1)  # who must have made a query before its text may leave the dataset
     dead_letter_days: int = Field(default=30, ge=0)  # age at which the next run deletes dead letters; 0 writes none
-    shards: int = Field(default=0, ge=0, le=10_000)  # files a view and split; 0 leaves the number to the runner
+    shards: int = Field(default=0, ge=0, le=10_000)  # files a view and split, at most; 0: one for 32 MB of logs
 
     @field_validator("reader")
     @classmethod

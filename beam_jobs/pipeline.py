@@ -9,36 +9,41 @@ import apache_beam as beam
 import orjson
 
 from beam_jobs.attribution import SKIPPED, Attribution, LoggedEvent, leave_out
+from beam_jobs.blocks import BLOCK_BYTES, Block, Blocks, lines_by_key, packed, unpacked
 from beam_jobs.caps import HOUR_MS, DistinctFn
 from beam_jobs.counting import DEAD_LETTERS, TALLY, CountingDoFn, SumTallies, Tally
 from beam_jobs.dataset_statistics import SplitTally
 from beam_jobs.dead_letters import dead_letter, item_dead_letter
 from beam_jobs.log_reader import LogReader
 from beam_jobs.logs import QUERY, Event, Malformed
-from beam_jobs.products import MalformedProduct, Product, latest, read_product
+from beam_jobs.products import MalformedProduct, Products, read_product, read_table
 from beam_jobs.query_groups import SPLITS, BuiltGroup, GroupBuilder, normalise_locale
 from beam_jobs.reading import ReadLines
-from features.elwc import View, encode_group
+from beam_jobs.shard_files import Written, of_bundle
 from features.spec import FeatureSpec
 
 PROGRESS = logging.getLogger("privrank")
-VIEWS: tuple[View, ...] = ("training", "serving")
 PROGRESS_SECONDS = 5.0
 SEARCHES = "searches"
 SEARCHED = ("impression", QUERY)  # types of events that tell of a search
 
 
 class KeyEvents(CountingDoFn):
-    """Log lines -> (key of the events in it, line); lines that are no events become dead letters.
+    """Log lines -> (shard, a block of its lines by the key of their events); lines that are no events: dead letters.
 
     span_ms: the first moment of the events to use, and the first one after; None uses all.
     finds_bots: whether ((user, hour), request id) comes out on SEARCHES, for every event that tells of a search.
     """
 
-    def __init__(self, reader: LogReader, span_ms: tuple[int, int] | None, finds_bots: bool) -> None:
+    def __init__(self, reader: LogReader, span_ms: tuple[int, int] | None, finds_bots: bool, shards: int) -> None:
         self._reader = reader
+        self._shards = shards
         self._span_ms = span_ms
         self._finds_bots = finds_bots
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._blocks = Blocks(self._shards)
 
     def process(self, line: bytes) -> Iterator[Any]:
         key = None
@@ -59,40 +64,73 @@ class KeyEvents(CountingDoFn):
                 yield self.refuse(found.reason, dead_letter(found.reason, found.detail, line))
             else:
                 self.count_named("skipped", found.what)
-        if key is not None:
-            yield key.encode(), line
+        if key is not None and (full := self._blocks.add(key, line)):
+            yield full
+
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from map(of_bundle, self._blocks.rest())
+        yield from super().finish_bundle()
 
 
-class KeyByItem(CountingDoFn):
-    """Lines of the product table -> (item id, row); lines that are no rows become dead letters."""
+class CheckProducts(CountingDoFn):
+    """Lines of the product table -> blocks of them; lines that are no rows become dead letters."""
 
     def __init__(self, spec: FeatureSpec) -> None:
         self._spec = spec
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._rows: list[bytes] = []
+        self._bytes = 0
 
     def process(self, line: bytes) -> Iterator[Any]:
         row = read_product(line, self._spec)
         if isinstance(row, MalformedProduct):
             yield self.refuse(row.reason, dead_letter(row.reason, row.detail, line))
-        else:
-            yield row.item_id, row
+            return
+        self._rows.append(line)
+        self._bytes += len(line)
+        if self._bytes >= BLOCK_BYTES:
+            yield packed(self._rows)
+            self._rows, self._bytes = [], 0
+
+    def finish_bundle(self) -> Iterator[Any]:
+        if self._rows:
+            yield of_bundle(packed(self._rows))
+        yield from super().finish_bundle()
 
 
 class BuildGroups(CountingDoFn):
-    """(key, its lines), product table, bots -> query groups; what they could not use becomes dead letters."""
+    """(shard, its blocks), product table, bots -> query groups; what they could not use becomes dead letters.
 
-    def __init__(self, builder: GroupBuilder, reader: LogReader) -> None:
+    The product table comes in blocks too, and a worker reads it once.
+    """
+
+    def __init__(self, builder: GroupBuilder, reader: LogReader, spec: FeatureSpec) -> None:
         self._builder = builder
         self._reader = reader
+        self._spec = spec
 
     def setup(self) -> None:
+        self._products: Products | None = None
         self._built = 0
         self._said = time.monotonic()
 
     def process(
-        self, keyed: tuple[bytes, Iterable[bytes]], products: Mapping[str, Product], bots: Mapping[str, bool]
+        self, keyed: tuple[int, Iterable[Block]], products: Iterable[Block], bots: Mapping[str, bool]
+    ) -> Iterator[Any]:
+        if self._products is None:
+            rows = (row for block in products for row in unpacked(block))
+            self._products = read_table(rows, self._spec)
+        shard, blocks = keyed
+        for lines in lines_by_key(blocks):
+            yield from self._groups(lines, shard, self._products, bots)
+
+    def _groups(
+        self, lines: Sequence[bytes], shard: int, products: Products, bots: Mapping[str, bool]
     ) -> Iterator[Any]:
         read = self._reader.read
-        logged = [LoggedEvent(found, line) for line in keyed[1] for found in read(line) if isinstance(found, Event)]
+        logged = [LoggedEvent(found, line) for line in lines for found in read(line) if isinstance(found, Event)]
         for request in self._reader.requests(logged):
             if request.notes:
                 self.tally.update(request.notes)
@@ -101,7 +139,7 @@ class BuildGroups(CountingDoFn):
             ):
                 group, attribution = None, leave_out(request, "capped", "bot")
             else:
-                group, attribution = self._builder.build(request, products)
+                group, attribution = self._builder.build(request, products, shard)
             yield from self._account(attribution)
             if group is not None:
                 self._say_progress()
@@ -133,21 +171,6 @@ class BuildGroups(CountingDoFn):
         if time.monotonic() - self._said > PROGRESS_SECONDS:
             self._said = time.monotonic()
             PROGRESS.info("  built %d query groups", self._built)
-
-
-class EncodeViews(beam.DoFn):
-    """A query group -> its bytes on the output '<split>_<view>', both views at once, so that they stay aligned."""
-
-    def __init__(self, spec: FeatureSpec) -> None:
-        self._spec = spec
-
-    def process(self, built: BuiltGroup) -> Iterator[Any]:
-        for view in VIEWS:
-            yield beam.pvalue.TaggedOutput(view_tag(built.split, view), encode_group(built.group, self._spec, view))
-
-
-def view_tag(split: str, view: View) -> str:
-    return f"{split}_{view}"
 
 
 class SplitStatisticsFn(beam.CombineFn):
@@ -199,15 +222,6 @@ class ReadKeyed(beam.PTransform):
         )
 
 
-def latest_products(rows: Any) -> Any:
-    """(item id, row) -> (item id, the row that counts)."""
-    return (
-        rows
-        | "ByItem" >> beam.GroupByKey()
-        | "Latest" >> beam.MapTuple(lambda item_id, several: (item_id, latest(several)))
-    )
-
-
 def frequent_queries(groups: Any, min_distinct_users: int) -> Any:
     """Training groups -> JSON lines {query, requests} of the queries that enough distinct users made."""
     return (
@@ -220,13 +234,19 @@ def frequent_queries(groups: Any, min_distinct_users: int) -> Any:
     )
 
 
-def split_tallies(groups: Any, spec: FeatureSpec) -> Any:
-    """Groups -> (split, SplitTally), one for each split that has groups."""
+def split_statistics(groups: Any, spec: FeatureSpec) -> Any:
+    """Groups -> (split, (statistics, warnings)) as JSON values, for each split that has groups."""
     return (
         groups
         | "BySplit" >> beam.Map(lambda built: (built.split, built))
         | "Statistics" >> beam.CombinePerKey(SplitStatisticsFn(spec))
+        | "Told" >> beam.MapTuple(lambda split, tally: (split, told(split, tally)))
     )
+
+
+def told(split: str, tally: SplitTally) -> tuple[dict[str, Any], list[str]]:
+    """A split's statistics and warnings."""
+    return tally.to_statistics().model_dump(), list(tally.warnings(split))
 
 
 def total(tallies: Any) -> Any:
@@ -234,13 +254,14 @@ def total(tallies: Any) -> Any:
     return tallies | beam.CombineGlobally(SumTallies())
 
 
-def summary(splits: Mapping[str, SplitTally], tally: Tally, spec: FeatureSpec) -> bytes:
-    """What the pipeline tells its driver, as JSON: counts, statistics, warnings."""
-    tallies = {split: splits.get(split, SplitTally(spec)) for split in SPLITS}
+def summary(splits: Mapping[str, Any], tally: Tally, written: Iterable[Written], spec: FeatureSpec) -> bytes:
+    """What the pipeline tells its driver, as JSON: counts, statistics, warnings, files."""
+    whole = {split: splits.get(split) or told(split, SplitTally(spec)) for split in SPLITS}
     return orjson.dumps(
         {
             "tally": dict(tally),
-            "splits": {split: entry.to_statistics().model_dump() for split, entry in tallies.items()},
-            "warnings": [warning for split, entry in tallies.items() for warning in entry.warnings(split)],
+            "splits": {split: statistics for split, (statistics, _) in whole.items()},
+            "warnings": [warning for _, warnings in whole.values() for warning in warnings],
+            "written": [tuple(file) for file in written],
         }
     )

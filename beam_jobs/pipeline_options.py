@@ -1,9 +1,10 @@
 """Beam's own options, from the rest of a command line: any runner, in-process by default."""
 
 import logging
+import os
 from collections.abc import Sequence
 
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 
 from features.errors import InputError
 
@@ -37,7 +38,15 @@ def runs_in_process(options: PipelineOptions) -> bool:
     return str(options.view_as(StandardOptions).runner) == IN_PROCESS_RUNNER
 
 
+def local_workers(options: PipelineOptions) -> int:
+    """How many workers Beam starts on this machine; 1 where another machine does the work."""
+    if not runs_in_process(options):
+        return 1
+    return int(options.view_as(DirectOptions).direct_num_workers) or os.cpu_count() or 1
+
+
 def quieten_beam() -> None:
     """Beam's chatter to warnings and above: the commands print their own progress."""
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of Beam's own imports, in its worker processes
     for name in ("apache_beam", "root"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -72,6 +72,18 @@ def _number(text: str) -> Any:
         return text
 
 
+def read_table(lines: Iterable[bytes], spec: FeatureSpec) -> dict[str, Product]:
+    """Lines of a product table, of each item the row that counts; lines that are no rows are left out."""
+    table: dict[str, Product] = {}
+    for line in lines:
+        row = read_product(line, spec)
+        if isinstance(row, Product):
+            known = table.setdefault(row.item_id, row)
+            if known is not row:
+                table[row.item_id] = latest((known, row))
+    return table
+
+
 def latest(rows: Iterable[Product]) -> Product:
     """Of one item's rows the one that counts: the latest; among equals, whatever the order of reading, the same."""
     return max(rows, key=lambda row: (row.timestamp_ms, orjson.dumps(row.features, option=orjson.OPT_SORT_KEYS)))

@@ -58,6 +58,7 @@ class BuiltGroup:
     group: QueryGroup
     order_keys: tuple[int, ...]
     group_key: int  # the same kind of hash for the whole group
+    shard: int  # of the files that it goes to
     defaulted: Counter[str] = field(default_factory=Counter)
     stamped_later: Counter[str] = field(default_factory=Counter)
     positions_have_gaps: bool = False
@@ -124,8 +125,8 @@ class GroupBuilder:
             return None
         return split
 
-    def build(self, request: Request, products: Products) -> BuiltRequest:
-        """The query group of one request's events, or None, and every event's fate."""
+    def build(self, request: Request, products: Products, shard: int = 0) -> BuiltRequest:
+        """The query group of one request's events, or None, and every event's fate. shard: the group's."""
         if (self._locale or self._splits.by != "query") and (unwanted := self._unwanted(request)):
             return BuiltRequest(None, leave_out(request, SKIPPED, unwanted))
         result = attribute(request.logged, self._rules, lambda key, raw: self._item(key, raw, products))
@@ -138,7 +139,7 @@ class GroupBuilder:
             if item.content.defaulted:
                 defaulted.update(item.content.defaulted)
         settled = settle(result, request)
-        return BuiltRequest(self._group(settled, result.impression, context, defaulted, products), settled)
+        return BuiltRequest(self._group(settled, result.impression, context, defaulted, products, shard), settled)
 
     def _unwanted(self, request: Request) -> str | None:
         """Why this dataset does not ask for a request: of another locale, or of no split. None where it does."""
@@ -158,6 +159,7 @@ class GroupBuilder:
         context: dict[str, Value],
         defaulted: Counter[str],
         products: Products,
+        shard: int,
     ) -> BuiltGroup:
         hashed = Hash64("order", self._seed, impression.request_id)
         keyed = sorted((hashed.of(item.item_id), item.item_id, item) for item in result.items)
@@ -176,6 +178,7 @@ class GroupBuilder:
             group=QueryGroup(context, [self._completed(item, result) for _, _, item in keyed]),
             order_keys=tuple(key for key, _, _ in keyed),
             group_key=hashed.of(""),
+            shard=shard,
             defaulted=defaulted,
             stamped_later=stamped,
             positions_have_gaps=not result.refused_items and has_gaps([item.position for item in result.items]),

@@ -3,10 +3,8 @@
 A file's name tells its format. A damaged file stops the job, a damaged record never does.
 """
 
-import gzip
 import logging
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
@@ -14,12 +12,14 @@ import apache_beam as beam
 import pyarrow  # type: ignore[import-untyped]
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from isal import igzip, isal_zlib
 
 from beam_jobs.logs import MAX_LINE_BYTES
 from beam_jobs.record_files import read_csv, read_parquet, read_search_events
 from features.errors import InputError
 
 PROGRESS = logging.getLogger("privrank")
+DAMAGED_GZIP: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # whose stub has an instance
 UNREADABLE = "cannot read to its end: "  # how a driver recognises the failure below in what a runner raises
 
 
@@ -36,8 +36,8 @@ def read_lines(path: str) -> Iterator[bytes]:
     read = next((reader for pattern, reader in FORMATS if re.search(pattern, stem)), _text_lines)
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stored:
-            yield from read(gzip.GzipFile(fileobj=stored) if path.endswith(".gz") else stored)  # type: ignore[arg-type]
-    except (OSError, EOFError, ValueError, zlib.error, pyarrow.ArrowException) as error:
+            yield from read(igzip.open(stored) if path.endswith(".gz") else stored)  # type: ignore[no-untyped-call]
+    except (OSError, EOFError, ValueError, DAMAGED_GZIP, pyarrow.ArrowException) as error:
         raise UnreadableFileError(f"{path} {UNREADABLE}{error}") from None
 
 

@@ -1,6 +1,5 @@
 """TFRecord files, written (gzipped) and read without TensorFlow."""
 
-import gzip
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,23 +8,31 @@ from typing import BinaryIO
 import google_crc32c
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from isal import isal_zlib
 
-COMPRESSION = 6  # gzip's level
+COMPRESSION = 2  # ISA-L's level: a tenth of the time of gzip's level 6, for files that are an eighth larger
+GZIP = 31  # zlib's number for gzip's format and the widest window
 HEAD_BYTES = 12  # of a record: its length, and the length's checksum
 
 
 @contextmanager
-def record_writer(path: str) -> Iterator[Callable[[bytes], None]]:
-    """A function that writes one record; the file is complete when the block ends. The same records, the same bytes."""
-    with (
-        FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as stored,
-        gzip.GzipFile("", "wb", COMPRESSION, stored, mtime=0) as file,
-    ):
+def gzip_writer(path: str) -> Iterator[Callable[[bytes], None]]:
+    """A function that writes bytes; the file is complete when the block ends. The same bytes make the same file."""
+    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as stored:
+        packer = isal_zlib.compressobj(COMPRESSION, wbits=GZIP)
 
-        def write(record: bytes) -> None:
-            file.write(framed(record))
+        def write(content: bytes) -> None:
+            stored.write(packer.compress(content))
 
         yield write
+        stored.write(packer.flush())
+
+
+@contextmanager
+def record_writer(path: str) -> Iterator[Callable[[bytes], None]]:
+    """As `gzip_writer`, of records."""
+    with gzip_writer(path) as write:
+        yield lambda record: write(framed(record))
 
 
 def framed(record: bytes) -> bytes:

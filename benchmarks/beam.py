@@ -1,78 +1,142 @@
-"""Beam pairs/s of build_elwc, beside a plain Python program that makes the same records in the same run."""
+"""Beam pairs/s of build_elwc on one core, beside a plain Python program that makes the same records in the same run.
+
+Also: polars doing the join alone, two worker processes beside one, and the most memory that the job took. Every
+program runs in a process of its own, its imports not counted; all but the two workers' have one core.
+"""
 
 import argparse
 import contextlib
-import functools
 import gzip
 import io
-import shutil
+import json
+import os
+import resource
 import struct
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
-from beam_jobs import build_elwc
-from beam_jobs.storage import existing_manifest, match_files, read_bytes
-from benchmarks import plain_elwc
 from benchmarks.figures import emit
 from benchmarks.shop_logs import ITEMS, write_logs
-from features.manifest import DatasetManifest
 
 CONFIG = "configs/product_search.yaml"
-REQUESTS = 10_000
-RUNS = 3  # each figure is the median of so many; the two take turns
+REQUESTS = 40_000
+RUNS = 3  # each figure is the median of so many; the programs take turns
+TWO_WORKERS = ("--direct_num_workers", "2", "--direct_running_mode", "multi_processing")
+KIB = 1024  # what Linux counts memory in
+
+
+class Measured(NamedTuple):
+    """One run of a program. peak: bytes of the largest of its processes."""
+
+    seconds: float
+    peak: int
 
 
 def bench_beam(requests: int = REQUESTS, runs: int = RUNS) -> None:
-    """Emits `beam_pairs_per_second`. Errors: RuntimeError when the two do not make the same records."""
+    """Emits the figures. Errors: RuntimeError when a program fails, or makes other records or labels than Beam."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_logs(folder, requests)
-        seconds: dict[str, list[float]] = {"beam": [], "plain": []}
+        measured: dict[str, list[Measured]] = {program: [] for program in PROGRAMS}
         for _ in range(runs):
-            seconds["beam"].append(_timed(lambda: _beam(folder), folder / "dataset"))
-            manifest = existing_manifest(str(folder / "dataset"), DatasetManifest)
-            if manifest is None:
-                raise RuntimeError("build_elwc wrote no dataset")
-            seconds["plain"].append(_timed(functools.partial(_plain, folder, manifest), folder / "plain"))
+            for program, results in measured.items():
+                results.append(_run(program, folder))
         _refuse_difference(folder)
     pairs = requests * ITEMS
-    emit("beam_pairs_per_second", pairs / median(seconds["beam"]), "pairs/s", peer=pairs / median(seconds["plain"]))
+    speed = {program: pairs / median(m.seconds for m in results) for program, results in measured.items()}
+    emit("beam_pairs_per_second", speed["beam"], "pairs/s", peer=speed["plain"])
+    emit("beam_pairs_per_second_beside_polars_join", speed["beam"], "pairs/s", peer=speed["polars"])
+    emit("beam_two_workers_pairs_per_second", speed["two_workers"], "pairs/s", peer=speed["beam"])
+    emit("beam_peak_memory", max(m.peak for m in measured["beam"]) / 2**20, "MiB")
 
 
-def _timed(work: Callable[[], None], output: Path) -> float:
-    shutil.rmtree(output, ignore_errors=True)
+def _run(program: str, folder: Path) -> Measured:
+    command = [sys.executable, "-m", "benchmarks.beam", "--program", program, "--folder", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{program} failed: {done.stderr[-2000:]}")
+    return Measured(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def _measure(program: str, folder: Path) -> None:
+    """Runs one program here and prints what `_run` reads."""
+    if program != "two_workers":
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    work = PROGRAMS[program](folder)
     started = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
         work()
-    return time.perf_counter() - started
+    seconds = time.perf_counter() - started
+    largest = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    print(json.dumps([seconds, largest * KIB]))
 
 
-def _beam(folder: Path) -> None:
-    logs, products = str(folder / "events-*"), str(folder / "products.jsonl.gz")
-    build_elwc.main(["--config", CONFIG, "--input", logs, "--products", products, "--output", str(folder / "dataset")])
+def _beam(folder: Path, *further: str) -> Callable[[], None]:
+    from beam_jobs import build_elwc
+
+    _empty(folder / "dataset")
+    files = ["--input", str(folder / "events-*"), "--products", str(folder / "products.jsonl.gz")]
+    return lambda: build_elwc.main(["--config", CONFIG, *files, "--output", str(folder / "dataset"), *further])
 
 
-def _plain(folder: Path, manifest: DatasetManifest) -> None:
-    options = plain_elwc.options_of(manifest.options)
-    plain_elwc.convert(sorted(folder.glob("events-*")), folder / "products.jsonl.gz", folder / "plain", **options)
+def _plain(folder: Path) -> Callable[[], None]:
+    from benchmarks import plain_elwc
+
+    _empty(folder / "plain")
+    options = plain_elwc.options_of(_manifest(folder)["options"])
+    products, events = folder / "products.jsonl.gz", sorted(folder.glob("events-*"))
+    return lambda: print(plain_elwc.convert(events, products, folder / "plain", **options))
+
+
+def _polars(folder: Path) -> Callable[[], None]:
+    os.environ["POLARS_MAX_THREADS"] = "1"
+    from benchmarks import plain_elwc, polars_join
+
+    options = plain_elwc.options_of(_manifest(folder)["options"])
+    products, events = folder / "products.jsonl.gz", sorted(folder.glob("events-*"))
+    labels = folder / "polars.json"
+    return lambda: labels.write_text(json.dumps(polars_join.join(events, products, options["windows_ms"])))
+
+
+PROGRAMS: dict[str, Callable[[Path], Callable[[], None]]] = {
+    "beam": _beam,
+    "two_workers": lambda folder: _beam(folder, *TWO_WORKERS),
+    "plain": _plain,
+    "polars": _polars,
+}
+
+
+def _empty(directory: Path) -> None:
+    subprocess.run(["rm", "-rf", str(directory)], check=True)
+
+
+def _manifest(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
+    return dict(json.loads((folder / "dataset/manifest.json").read_text()))
 
 
 def _refuse_difference(folder: Path) -> None:
     for split in ("train", "valid", "test"):
         for view in ("training", "serving"):
-            ours = _records(str(folder / "dataset" / split / f"{view}_elwc-*"))
-            if not ours or ours != _records(str(folder / "plain" / split / f"{view}.tfrecord.gz")):
+            ours = _records(folder / "dataset" / split, f"{view}_elwc-*")
+            if not ours or ours != _records(folder / "plain" / split, f"{view}.tfrecord.gz"):
                 raise RuntimeError(f"{split} {view}: Beam and the plain program made different records")
+    events = _manifest(folder)["events"]
+    labels = {kind: counts["used"] for kind, counts in events.items() if kind != "impression" and counts["read"]}
+    if labels != json.loads((folder / "polars.json").read_text()):
+        raise RuntimeError(f"Beam found {labels}, polars other labels")
 
 
-def _records(pattern: str) -> list[bytes]:
-    """The records of a view, sorted: the two programs meet requests in different orders."""
+def _records(directory: Path, pattern: str) -> list[bytes]:
+    """The records of a view, sorted: the programs meet requests in different orders."""
     found = []
-    for entry in match_files([pattern], "records"):
-        content, start = gzip.decompress(read_bytes(entry.path)), 0
+    for path in directory.glob(pattern):
+        content, start = gzip.decompress(path.read_bytes()), 0
         while start < len(content):
             (length,) = struct.unpack_from("<Q", content, start)
             found.append(content[start + 12 : start + 12 + length])
@@ -81,11 +145,16 @@ def _records(pattern: str) -> list[bytes]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="Example: python -m benchmarks.beam --requests 10000")
+    parser = argparse.ArgumentParser(description=__doc__, epilog="Example: python -m benchmarks.beam --requests 40000")
     parser.add_argument("--requests", type=int, default=REQUESTS, help="requests of 16 items in the logs")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of which the median counts")
+    parser.add_argument("--program", choices=PROGRAMS, help="run one program, once, on the logs in --folder")
+    parser.add_argument("--folder", type=Path, help="of logs that benchmarks.shop_logs wrote")
     given = parser.parse_args()
-    bench_beam(given.requests, given.runs)
+    if given.program:
+        _measure(given.program, given.folder)
+    else:
+        bench_beam(given.requests, given.runs)
 
 
 if __name__ == "__main__":

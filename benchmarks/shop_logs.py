@@ -1,15 +1,17 @@
 """A made-up shop's logs for benchmarks: requests of 16 items, a few interactions, a product table."""
 
-import gzip
 import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import orjson
+from isal import igzip
 
 ITEMS = 16  # a request
 PRODUCTS = 20_000
-FILES = 4
+FILES = 4  # at least
+REQUESTS_A_FILE = 20_000  # at most
 NOON = 1_718_000_000_000  # milliseconds
 PROBABILITIES = {"click": 0.04, "add_to_cart": 0.01, "purchase": 0.005}  # of each for an item
 
@@ -20,9 +22,10 @@ def write_logs(folder: Path, requests: int) -> None:
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(3, 9))) for _ in range(3000)]
     products = [{"item_id": f"p{n}", "title": " ".join(chance.choices(words, k=8))} for n in range(PRODUCTS)]
     _write(folder / "products.jsonl.gz", products)
-    for file in range(FILES):
-        events = [event for n in range(file, requests, FILES) for event in _request(n, words, chance)]
-        _write(folder / f"events-{file}.jsonl.gz", events)
+    files = max(FILES, -(-requests // REQUESTS_A_FILE))
+    for file in range(files):
+        events = (event for n in range(file, requests, files) for event in _request(n, words, chance))
+        _write(folder / f"events-{file:03d}.jsonl.gz", events)
 
 
 def _request(number: int, words: list[str], chance: random.Random) -> list[dict[str, Any]]:
@@ -39,5 +42,6 @@ def _request(number: int, words: list[str], chance: random.Random) -> list[dict[
     ]
 
 
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_bytes(gzip.compress(b"\n".join(map(orjson.dumps, rows)) + b"\n", compresslevel=3))
+def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    with igzip.open(path, "wb", compresslevel=2) as file:
+        file.writelines(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from features.spec import Feature, FeatureSpec
@@ -10,6 +11,10 @@ from features.values import Value
 from protos import elwc_pb2
 
 View = Literal["training", "serving"]
+
+EXAMPLES, CONTEXT = b"\x0a", b"\x12"  # fields of the ELWC
+MOST_KEPT = 65_536  # entries of a feature's values that an encoder keeps
+LONGEST_KEPT = 512  # bytes of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,41 +30,96 @@ def features_in(spec: FeatureSpec, view: View) -> tuple[Feature, ...]:
     return tuple(spec) if view == "training" else spec.regular
 
 
-def encode_group(group: QueryGroup, spec: FeatureSpec, view: View) -> bytes:
-    """Serialised ELWC of one view, the items in the order given. Values the view does not hold are left out.
+class GroupEncoder:
+    """Encodes query groups of one spec in one view, straight to the wire: no protobuf object a value.
 
-    Errors: KeyError when the group lacks a feature of the view; `Feature.value_of` fills defaults before.
+    A group has the same bytes wherever it is encoded: maps are written in the order of their keys.
+    Source: protobuf.dev/programming-guides/encoding; protos/elwc.proto for the fields.
     """
-    visible = features_in(spec, view)
-    message = elwc_pb2.ExampleListWithContext()
-    _fill(message.context, group.context, spec.at("context", visible))
-    item_features = spec.at("item", visible)
-    for item in group.items:
-        _fill(message.examples.add(), item, item_features)
-    return message.SerializeToString(deterministic=True)
+
+    def __init__(self, spec: FeatureSpec, view: View) -> None:
+        visible = sorted(features_in(spec, view), key=lambda feature: feature.name)
+        self._context, self._items = (
+            [(feature.name, _entries_of(feature)) for feature in visible if feature.level == level]
+            for level in ("context", "item")
+        )
+
+    def encode(self, group: QueryGroup) -> bytes:
+        """Serialised ELWC, the items in the order given. Values the view does not hold are left out.
+
+        Errors: KeyError when the group lacks a feature of the view; `Feature.value_of` fills defaults before.
+        """
+        parts: list[bytes] = []
+        for values in group.items:
+            features = b"".join([entries[values[name]] for name, entries in self._items])
+            parts += (_head_of_example(EXAMPLES, len(features)), features)
+        if self._context:
+            features = b"".join([entries[group.context[name]] for name, entries in self._context])
+            parts += (_head_of_example(CONTEXT, len(features)), features)
+        return b"".join(parts)
 
 
-def _fill(example: Any, values: dict[str, Value], features: tuple[Feature, ...]) -> None:
-    written = example.features.feature
-    for feature in features:
-        value = values[feature.name]
-        if isinstance(value, str):
-            written[feature.name].bytes_list.value.append(value.encode())
-        elif isinstance(value, tuple):
-            written[feature.name].float_list.MergeFromString(_float_list(value))
-        elif feature.type == "float":
-            written[feature.name].float_list.value.append(value)
-        else:
-            written[feature.name].int64_list.value.append(int(value))
+def encode_group(group: QueryGroup, spec: FeatureSpec, view: View) -> bytes:
+    """One group's bytes; who has many keeps a `GroupEncoder`."""
+    return GroupEncoder(spec, view).encode(group)
 
 
-def _float_list(vector: tuple[float, ...]) -> bytes:
-    """A serialised FloatList: protobuf copies its numbers whole, where it would look at each that it is handed."""
-    numbers = struct.pack(f"<{len(vector)}f", *vector)
-    head, size = b"\x0a", len(numbers)  # field 1, a length and so many bytes; the length as a varint
-    while size > 127:
-        head, size = head + bytes([size & 127 | 128]), size >> 7
-    return head + bytes([size]) + numbers
+class _Entries(dict[Any, bytes]):
+    """A feature's value -> its entry in the map of features; those of values that come again and again are kept."""
+
+    def __init__(self, feature: Feature) -> None:
+        self._is_text = feature.is_text or feature.type == "categorical"
+        self._key = _delimited(b"\x0a", feature.name.encode())
+
+    def __missing__(self, value: str | int) -> bytes:
+        if self._is_text:
+            stored = _delimited(b"\x0a", _delimited(b"\x0a", str(value).encode()))
+        else:  # a negative number is written as 64 bits
+            stored = _delimited(b"\x1a", _delimited(b"\x0a", _varint(int(value) & 0xFFFFFFFFFFFFFFFF)))
+        entry = _delimited(b"\x0a", self._key + _delimited(b"\x12", stored))
+        if len(entry) <= LONGEST_KEPT:
+            if len(self) >= MOST_KEPT:
+                self.clear()
+            self[value] = entry
+        return entry
+
+
+class _FloatEntries:
+    """The same for numbers, whose entries differ in nothing but the numbers themselves."""
+
+    def __init__(self, feature: Feature) -> None:
+        self._pack = struct.Struct(f"<{feature.length}f").pack
+        numbers = bytes(4 * feature.length)
+        stored = _delimited(b"\x12", _delimited(b"\x0a", numbers))
+        entry = _delimited(b"\x0a", _delimited(b"\x0a", feature.name.encode()) + _delimited(b"\x12", stored))
+        self._head = entry.removesuffix(numbers)
+
+    def __getitem__(self, value: Any) -> bytes:
+        return self._head + (self._pack(*value) if isinstance(value, tuple) else self._pack(value))
+
+
+def _entries_of(feature: Feature) -> _Entries | _FloatEntries:
+    return _FloatEntries(feature) if feature.type == "float" else _Entries(feature)
+
+
+def _delimited(tag: bytes, content: bytes) -> bytes:
+    return tag + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    written = bytearray()
+    while number > 127:
+        written.append(number & 127 | 128)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+@lru_cache(maxsize=1 << 14)
+def _head_of_example(field: bytes, size: int) -> bytes:
+    """What stands before `size` bytes of entries that make an Example in a field of the ELWC; of none, it is empty."""
+    head = b"\x0a" + _varint(size) if size else b""
+    return field + _varint(len(head) + size) + head
 
 
 def decode_group(serialised: bytes, spec: FeatureSpec) -> QueryGroup:

@@ -1,18 +1,20 @@
 """The job's own steps on lines in memory, one after the other: what a runner does, without one, for quick tests."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import orjson
+from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_jobs.blocks import packed
 from beam_jobs.counting import DEAD_LETTERS
 from beam_jobs.dataset_manifest import event_counts
 from beam_jobs.log_readers import READERS
 from beam_jobs.options import DatasetOptions
 from beam_jobs.pipeline import BuildGroups, KeyEvents
-from beam_jobs.products import Products
+from beam_jobs.products import Product, Products
 from beam_jobs.query_groups import BuiltGroup, GroupBuilder
 from features.manifest import EventCounts
 from features.spec import spec_from_json
@@ -53,22 +55,29 @@ def join(
     """Lines of a log -> groups, counts and dead letters. options: of `dataset:`, as a task file has them."""
     chosen = DatasetOptions.model_validate_json(orjson.dumps(options))
     reader = READERS[chosen.reader]
-    keying = KeyEvents(reader, span_ms, finds_bots=False)
-    building = BuildGroups(GroupBuilder(spec_from_json(features or DEMO), chosen, seed=3), reader)
+    spec = spec_from_json(features or DEMO)
+    keying = KeyEvents(reader, span_ms, finds_bots=False, shards=1)
+    building = BuildGroups(GroupBuilder(spec, chosen, seed=3), reader, spec)
     keying.start_bundle()
     building.setup()
     building.start_bundle()
     letters, groups = [], []
-    keyed: dict[bytes, list[bytes]] = defaultdict(list)
-    for found in (found for line in lines for found in keying.process(line)):
+    keyed = [found for line in lines for found in keying.process(line)]
+    ended = [found.value for found in keying.finish_bundle() if isinstance(found, WindowedValue)]
+    blocks = []
+    for found in [*keyed, *ended]:
         if isinstance(found, beam.pvalue.TaggedOutput):
             letters.append(found)
         else:
-            keyed[found[0]].append(found[1])
-    for entry in keyed.items():
-        for found in building.process(entry, products or {}, {}):
-            (letters if isinstance(found, beam.pvalue.TaggedOutput) else groups).append(found)
+            blocks.append(found[1])
+    table = [packed(map(_row, (products or {}).values()))] if products else []
+    for found in building.process((0, blocks), table, {}):
+        (letters if isinstance(found, beam.pvalue.TaggedOutput) else groups).append(found)
     assert all(letter.tag == DEAD_LETTERS for letter in letters)
     tally = Counter(keying.tally)
     tally.update(building.tally)
     return Joined(groups, tally, [orjson.loads(letter.value) for letter in letters])
+
+
+def _row(product: Product) -> bytes:
+    return orjson.dumps({**product.features, "item_id": product.item_id, "timestamp_ms": product.timestamp_ms})

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.elwc import QueryGroup, decode_group, encode_group, features_in
+from features.elwc import GroupEncoder, QueryGroup, decode_group, encode_group, features_in
 from features.spec import spec_from_json
 from protos import elwc_pb2
-from tests.features.specs import every_type, groups, sections, spec_with
+from tests.features.specs import DEMO, every_type, groups, sections, spec_with
 
 GROUP = QueryGroup(
     {"query": "sofá", "shop": "app"},
@@ -37,6 +37,47 @@ def test_any_group_of_any_spec_comes_back_as_it_went_in(data: st.DataObject):
     back = decode_group(encode_group(group, spec, "training"), spec)
     assert back.context == group.context
     assert list(back.items) == list(group.items)
+
+
+@given(st.data())
+def test_the_bytes_are_as_few_as_protobuf_writes(data: st.DataObject):
+    spec = spec_from_json(data.draw(sections()))
+    group = data.draw(groups(spec))
+    for view in ("training", "serving"):
+        written = encode_group(group, spec, view)
+        again = elwc_pb2.ExampleListWithContext.FromString(written).SerializeToString(deterministic=True)
+        assert sorted(again) == sorted(written)  # where one key begins another, protobuf has them the other way round
+
+
+def test_the_demo_s_records_are_those_that_protobuf_writes():
+    item = {"item_id": "p1", "title": "Blue sofa", "position": 300, "click": True, "add_to_cart": 0, "purchase": False}
+    group = QueryGroup({"request_id": "r1", "query": "sofá"}, [item, {**item, "title": "é" * 9000}])
+    for view in ("training", "serving"):
+        written = encode_group(group, spec_from_json(DEMO), view)
+        assert elwc_pb2.ExampleListWithContext.FromString(written).SerializeToString(deterministic=True) == written
+
+
+@pytest.mark.parametrize("length", [0, 1, 127, 128, 16_383, 16_384, 65_536])
+@pytest.mark.parametrize("stock", [0, 127, 128, -1, 2**63 - 1, -(2**63)])
+def test_texts_and_numbers_of_any_length_come_back(length: int, stock: int):
+    spec = every_type()
+    group = QueryGroup({**GROUP.context, "query": "q" * length}, [{**GROUP.items[0], "title": "é", "stock": stock}] * 3)
+    encoder = GroupEncoder(spec, "training")
+    assert encoder.encode(group) == encoder.encode(group)  # from values that it keeps, too
+    assert decode_group(encoder.encode(group), spec) == group
+
+
+def test_an_encoder_keeps_few_values(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("features.elwc.MOST_KEPT", 10)
+    spec = spec_with(query={"type": "text", "level": "context"}, brand={"type": "categorical", "level": "item"})
+    encoder = GroupEncoder(spec, "serving")
+    for number in range(100):
+        group = QueryGroup({"query": f"q{number}"}, [{"brand": f"b{number % 7}"}, {"brand": f"b{number}"}])
+        assert decode_group(encoder.encode(group), spec) == group
+        assert max(len(entries) for _, entries in (*encoder._context, *encoder._items)) <= 10
+    long = QueryGroup({"query": "q" * 600}, [])
+    encoder.encode(long)
+    assert "q" * 600 not in encoder._context[0][1]
 
 
 @given(st.data())

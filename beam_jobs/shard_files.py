@@ -1,0 +1,133 @@
+"""Files that a pipeline's workers write and its driver names: both views together, so that they stay aligned.
+
+A bundle writes files that no other bundle writes, and says where they are in its output. A bundle that a runner tries
+again writes others; what no output tells of is never published.
+"""
+
+import gzip
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_jobs.query_groups import SPLITS, BuiltGroup
+from beam_jobs.storage import join, read_bytes, remove_tree, write_bytes
+from beam_jobs.tfrecords import framed, gzip_writer
+from features.elwc import GroupEncoder, View
+from features.spec import FeatureSpec
+
+VIEWS: tuple[View, ...] = ("training", "serving")
+PARTS = "parts"  # where files lie until the driver names them, below the directory of the dataset
+FREQUENT_QUERIES = "train/frequent_queries"
+LETTERS = "dead_letters/dead_letters"
+RECORDS, LINES = ".tfrecord.gz", ".jsonl.gz"  # endings of names
+
+
+class Written(NamedTuple):
+    """A complete file. what: its name in the dataset, without number and ending; path: where it is until then."""
+
+    what: str
+    shard: int
+    path: str
+
+
+class WriteShards(beam.DoFn):
+    """Query groups -> Written, for every shard and split a file of each view, with the same groups in the same order.
+
+    Shards come one after the other; one that comes again gets further files.
+    """
+
+    def __init__(self, spec: FeatureSpec, directory: str) -> None:
+        self._spec = spec
+        self._directory = directory
+
+    def setup(self) -> None:
+        self._encoders = {view: GroupEncoder(self._spec, view) for view in VIEWS}
+
+    def start_bundle(self) -> None:
+        self._shard: int | None = None
+        self._writers: dict[str, Any] = {}  # split -> the functions that write its views
+        self._files = ExitStack()
+        self._written: list[Written] = []
+
+    def process(self, built: BuiltGroup) -> None:
+        if built.shard != self._shard:
+            self._finish_shard()
+            self._shard = built.shard
+        for encoder, write in self._writers.get(built.split) or self._open(built.split):
+            write(framed(encoder.encode(built.group)))
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        self._finish_shard()
+        yield from map(of_bundle, self._written)
+
+    def _open(self, split: str) -> Any:
+        name = uuid.uuid4().hex
+        writers = []
+        for view in VIEWS:
+            path = join(self._directory, f"{name}.{view}")
+            writers.append((self._encoders[view], self._files.enter_context(gzip_writer(path))))
+            self._written.append(Written(f"{split}/{view}_elwc", self._shard or 0, path))
+        self._writers[split] = writers
+        return writers
+
+    def _finish_shard(self) -> None:
+        self._files.close()
+        self._writers = {}
+
+
+class WriteLines(beam.DoFn):
+    """Lines -> Written, one file a bundle."""
+
+    def __init__(self, what: str, directory: str) -> None:
+        self._what = what
+        self._directory = directory
+
+    def start_bundle(self) -> None:
+        self._written: list[Written] = []
+        self._file = ExitStack()
+
+    def process(self, line: bytes) -> None:
+        if not self._written:
+            path = join(self._directory, f"{uuid.uuid4().hex}.lines")
+            self._write = self._file.enter_context(gzip_writer(path))
+            self._written.append(Written(self._what, 0, path))
+        self._write(line + b"\n")
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        self._file.close()
+        yield from map(of_bundle, self._written)
+
+
+def of_bundle(value: Any) -> WindowedValue:
+    """What a bundle gives when it ends, in the form that Beam wants it."""
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), [window])
+
+
+def place_files(written: Iterable[Written], directory: str, letters: bool) -> None:
+    """Gives the parts of a dataset directory their names, and removes those that no one told of.
+
+    Every split has at least one shard, which may be empty. letters: whether dead letters are kept.
+    """
+    found = defaultdict(list)
+    for file in written:
+        found[file.what].append((file.shard, file.path))
+    numbered = [(f"{split}/{view}_elwc", RECORDS) for split in SPLITS for view in VIEWS]
+    for what, ending in [*numbered, *([(LETTERS, LINES)] if letters else [])]:
+        paths = [path for _, path in sorted(found[what])]
+        names = [join(directory, *f"{what}-{n:05d}-of-{len(paths):05d}{ending}".split("/")) for n in range(len(paths))]
+        if paths:
+            FileSystems.rename(paths, names)
+        else:
+            write_bytes(join(directory, *f"{what}-00000-of-00001{ending}".split("/")), gzip.compress(b"", mtime=0))
+    queries = [read_bytes(path) for _, path in sorted(found[FREQUENT_QUERIES])]  # gzip files may follow one another
+    path = join(directory, *f"{FREQUENT_QUERIES}{LINES}".split("/"))
+    write_bytes(path, b"".join(queries) or gzip.compress(b"", mtime=0))
+    remove_tree(join(directory, PARTS))

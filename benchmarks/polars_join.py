@@ -1,0 +1,42 @@
+"""The join of build_elwc by polars: impressions' items with titles and labels, in frames, without records or checks."""
+
+import gzip
+import io
+from pathlib import Path
+
+import polars as pl
+
+KINDS = ("click", "add_to_cart", "purchase")
+ACTION = pl.Struct({"item_id": pl.String})
+ITEM = pl.Struct({"item_id": pl.String, "position": pl.Int64})
+EVENT = {
+    "event_id": pl.String,
+    "timestamp_ms": pl.Int64,
+    "request_id": pl.String,
+    "impression": pl.Struct({"query": pl.String, "items": pl.List(ITEM)}),
+    **dict.fromkeys(KINDS, ACTION),
+}
+PRODUCT = {"item_id": pl.String, "title": pl.String}
+
+
+def join(logs: list[Path], products: Path, windows_ms: dict[str, int]) -> dict[str, int]:
+    """Returns how many items got each kind of interaction within its window."""
+    events = pl.concat([_read(path, EVENT) for path in logs])
+    events = events.sort("timestamp_ms").unique("event_id", keep="first", maintain_order=True)
+    shown = events.filter(pl.col("impression").is_not_null()).unnest("impression")
+    pairs = shown.select("request_id", "query", pl.col("timestamp_ms").alias("shown_ms"), "items").explode("items")
+    pairs = pairs.unnest("items").join(_read(products, PRODUCT), on="item_id", how="left")
+    for kind in KINDS:
+        acted = events.filter(pl.col(kind).is_not_null()).select(
+            "request_id", pl.col(kind).struct.field("item_id"), pl.col("timestamp_ms").alias("at_ms")
+        )
+        after = pl.col("at_ms") - pl.col("shown_ms")
+        found = acted.join(pairs.select("request_id", "item_id", "shown_ms"), on=["request_id", "item_id"])
+        found = found.filter((after >= 0) & (after <= windows_ms[kind])).select("request_id", "item_id").unique()
+        pairs = pairs.join(found.with_columns(pl.lit(1).alias(kind)), on=["request_id", "item_id"], how="left")
+    pairs = pairs.with_columns(pl.col(KINDS).fill_null(0)).sort("request_id", "position")
+    return {kind: int(pairs[kind].sum()) for kind in KINDS}
+
+
+def _read(path: Path, schema: dict[str, type[pl.DataType] | pl.DataType]) -> pl.DataFrame:
+    return pl.read_ndjson(io.BytesIO(gzip.decompress(path.read_bytes())), schema=schema)

@@ -1,0 +1,88 @@
+"""Workers' files get their names from the driver: views aligned, none that no worker told of."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_jobs.query_groups import BuiltGroup
+from beam_jobs.shard_files import FREQUENT_QUERIES, LETTERS, PARTS, VIEWS, WriteLines, WriteShards, Written, place_files
+from beam_jobs.tfrecords import read_records
+from features.elwc import QueryGroup, decode_group
+from features.spec import spec_from_json
+from tests.features.specs import DEMO
+
+SPEC = spec_from_json(DEMO)
+
+
+def bundle(writing: Any, elements: list[Any]) -> list[Written]:
+    """One bundle, as a runner has it processed."""
+    writing.setup()
+    writing.start_bundle()
+    for element in elements:
+        writing.process(element)
+    return [found.value for found in writing.finish_bundle()]
+
+
+def group(number: int, shard: int, split: str = "train") -> BuiltGroup:
+    behaviour = {"position": 0, "click": False, "add_to_cart": False, "purchase": True}
+    context = {"request_id": f"r{number}", "query": f"q{number}"}
+    items = [{"item_id": f"p{number}", "title": "t", **behaviour}]
+    return BuiltGroup(split, f"q{number}", "u1", QueryGroup(context, items), (0,), number, shard)
+
+
+def directory(tmp_path: Path) -> Path:
+    for name in ("train", "valid", "test", "dead_letters", PARTS):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def queries(path: Path) -> list[str]:
+    with gzip.open(path) as file:
+        return [str(decode_group(record, SPEC).context["query"]) for record in read_records(file)]
+
+
+def test_shards_of_several_bundles_are_numbered_together_and_views_stay_aligned(tmp_path):
+    root = directory(tmp_path)
+    writing = WriteShards(SPEC, str(root / PARTS))
+    written = bundle(writing, [group(1, 3), group(2, 3), group(3, 5, "test")])
+    written += bundle(writing, [group(4, 0), group(5, 3), group(6, 0)])  # shard 0 comes twice, shard 3 again
+    place_files(written, str(root), letters=False)
+    found = {}
+    for view in ("training", "serving"):
+        names = sorted(path.name for path in (root / "train").glob(f"{view}*"))
+        assert names == [f"{view}_elwc-0000{number}-of-00004.tfrecord.gz" for number in range(4)]
+        found[view] = [queries(root / "train" / name) for name in names]
+    assert found["training"] == found["serving"]
+    assert sorted(found["training"][:2]) == [["q4"], ["q6"]]
+    assert sorted(found["training"][2:]) == [["q1", "q2"], ["q5"]]
+    assert [queries(path) for path in sorted((root / "test").glob("training*"))] == [["q3"]]
+
+
+def test_what_no_bundle_told_of_is_removed(tmp_path):
+    root = directory(tmp_path)
+    bundle(WriteShards(SPEC, str(root / PARTS)), [group(1, 0)])  # a bundle whose output a runner threw away
+    written = bundle(WriteShards(SPEC, str(root / PARTS)), [group(2, 0)])
+    place_files(written, str(root), letters=False)
+    assert [queries(path) for path in sorted((root / "train").glob("training*"))] == [["q2"]]
+    assert not (root / PARTS).exists()
+
+
+def test_splits_without_groups_have_one_empty_shard(tmp_path):
+    root = directory(tmp_path)
+    place_files([], str(root), letters=True)
+    files = sorted(str(path.relative_to(root)) for path in root.rglob("*.gz"))
+    views = [f"{s}/{v}_elwc-00000-of-00001.tfrecord.gz" for s in ("test", "train", "valid") for v in VIEWS]
+    expected = [f"{LETTERS}-00000-of-00001.jsonl.gz", f"{FREQUENT_QUERIES}.jsonl.gz", *views]
+    assert files == sorted(expected)
+    assert all(gzip.decompress((root / file).read_bytes()) == b"" for file in files)
+
+
+@pytest.mark.parametrize("bundles", [[[b"one"]], [[b"one", b"two"], [], [b"three"]]])
+def test_lines_of_all_bundles_make_one_file(tmp_path, bundles):
+    root = directory(tmp_path)
+    writing = WriteLines(FREQUENT_QUERIES, str(root / PARTS))
+    place_files([file for lines in bundles for file in bundle(writing, lines)], str(root), letters=False)
+    content = gzip.decompress((root / f"{FREQUENT_QUERIES}.jsonl.gz").read_bytes())
+    assert sorted(content.splitlines()) == sorted(line for lines in bundles for line in lines)
