@@ -16,6 +16,7 @@ Any option of Apache Beam may follow, such as --direct_num_workers 4 --direct_ru
 import argparse
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ from beam_jobs.shard_files import FREQUENT_QUERIES, LETTERS, PARTS, WriteLines, 
 from beam_jobs.storage import (
     building,
     existing_manifest,
+    failed_write,
     files_key,
     is_local,
     join,
@@ -61,6 +63,7 @@ from features.task import load_task, parse_section
 JOB_VERSION = 2  # raised when the same input gives another dataset
 SHARD_BYTES = 32 * 1024 * 1024  # of logs in a shard, of which a worker holds one at a time, and its lines unpacked
 SHARDS_A_WORKER = 4  # where several work on one machine: so that none waits long for the last
+FAILED_WRITE = re.compile(r"OSError: (\[Errno \d+\] .+?) \[while running 'Write")  # in what a runner raises
 PRIVATE = 0o700
 COUNTS = "counts.json"  # of a job that failed, beside its dead letters
 COUNTS_FORMAT = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
@@ -128,7 +131,7 @@ def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> Data
         return None
     print(f"building {output} from {len(inputs.logs)} log files and {len(inputs.products)} product files", flush=True)
     with building(output) as staging:
-        run_pipeline(inputs, staging, options)
+        run_pipeline(inputs, output, staging, options)
         found = orjson.loads(read_bytes(_summary_path(staging)))
         written = [Written(*file) for file in found["written"]]
         place_files(written, staging, letters=inputs.options.dead_letter_days > 0)
@@ -145,8 +148,8 @@ def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> Data
     return manifest
 
 
-def run_pipeline(inputs: Inputs, staging: str, options: PipelineOptions) -> None:
-    """Errors: InputError when a log file is damaged."""
+def run_pipeline(inputs: Inputs, output: str, staging: str, options: PipelineOptions) -> None:
+    """Errors: InputError when a log file is damaged, or `output` cannot be written."""
     for split in SPLITS:
         make_directory(join(staging, split))
     make_directory(join(staging, "summary"))
@@ -157,6 +160,8 @@ def run_pipeline(inputs: Inputs, staging: str, options: PipelineOptions) -> None
             declare(pipeline, inputs, staging, inputs.shards(local_workers(options)))
     except Exception as error:  # a runner wraps what a worker raised in a kind of its own
         message = str(error)
+        if fault := FAILED_WRITE.search(message):
+            raise failed_write(output, fault[1]) from None
         if UNREADABLE not in message:
             raise
         first = next(line for line in message.splitlines() if UNREADABLE in line)

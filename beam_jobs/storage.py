@@ -113,7 +113,7 @@ def refuse_foreign(output: str, ours: str = FILE_NAME) -> None:
 def building(output: str) -> Iterator[str]:
     """A directory to write what shall become `output`: published when the block ends, removed when it fails.
 
-    Errors: InputError when another job is writing the same output, or the place cannot be written.
+    Errors: InputError when another job is writing the same output, or the place cannot be written, or no longer can.
     """
     output = output.rstrip("/")
     if is_local(output):
@@ -154,8 +154,18 @@ def _building_locally(output: Path) -> Iterator[str]:
                 output.rename(former)
             staging.rename(output)
             shutil.rmtree(former, ignore_errors=True)
+        except OSError as error:
+            raise failed_write(str(output), str(error)) from None
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+
+
+def failed_write(output: str, fault: str) -> InputError:
+    """What a full disk or a failing rename becomes, wherever it strikes."""
+    return InputError(
+        f"--output {output} could not be written: {fault}; what was there before stays as it was. Make room or mend "
+        "the place, or give another --output, and run the command again"
+    )
 
 
 def publish_files(staging: str, output: str) -> None:
