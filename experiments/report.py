@@ -75,7 +75,7 @@ def _json_by_line(content: dict[str, Any]) -> str:
 
     def lines(value: Any, depth: int) -> str:
         if depth == 0 or not isinstance(value, dict):
-            return json.dumps(value, allow_nan=False)
+            return json.dumps(value, allow_nan=False, separators=(",", ":"))
         inner = ",\n".join(f"{' ' * (3 - depth)}{json.dumps(key)}: {lines(v, depth - 1)}" for key, v in value.items())
         return f"{{\n{inner}\n{' ' * (2 - depth)}}}"
 
