@@ -114,6 +114,7 @@ class GroupBuilder:
         self._with_item_id = "item_id" in spec
         self._position = _number_type(spec, "position")
         self._behaviours = tuple((name, _number_type(spec, name)) for name in INTERACTIONS if name in spec)
+        self._untouched = {name: number(False) for name, number in self._behaviours}  # most items of most requests
 
     def split_of(self, query: str, timestamp_ms: int) -> str | None:
         """The split of a normalised query shown at a time; None where no split takes the two together."""
@@ -187,13 +188,14 @@ class GroupBuilder:
         )
 
     def _completed(self, item: ShownItem, result: Attribution) -> dict[str, Value]:
-        values: dict[str, Value] = dict(item.content.values)  # the table's are read once and shared
+        values: dict[str, Value] = {**item.content.values, **self._untouched}  # the table's are read once and shared
         if self._with_item_id:
             values["item_id"] = item.item_id
         if self._position:
             values["position"] = self._position(item.position)
         for name, number in self._behaviours:
-            values[name] = number(item.item_id in result.acted[name])
+            if item.item_id in result.acted[name]:
+                values[name] = number(True)
         return values
 
     def _item(self, item_id: str, raw: dict[str, Any], products: Products) -> ItemOrRefusal:

@@ -56,10 +56,12 @@ class Comparison:
         return _interval(self._value(model), self._means(model))
 
     def gain(self, model: str, baseline: str) -> Interval:
-        """The model's mean over the baseline's, less 1."""
-        return _interval(
-            self._value(model) / self._value(baseline) - 1.0, self._means(model) / self._means(baseline) - 1.0
-        )
+        """The model's mean over the baseline's, less 1; not a number where the baseline's is 0."""
+        if not self._value(baseline):
+            return Interval(np.nan, np.nan, np.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):  # of few groups a resample's baseline may be 0
+            resampled = self._means(model) / self._means(baseline) - 1.0
+        return _interval(self._value(model) / self._value(baseline) - 1.0, resampled)
 
     def _value(self, model: str) -> float:
         return float(self._sums[model].sum()) / self._count

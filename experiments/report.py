@@ -115,8 +115,8 @@ class Estimate:
 
 
 def percent(interval: Interval) -> str:
-    """`+9.5% [+8.1%, +11.0%]`."""
-    return f"{interval.value:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]"
+    """`+9.5% [+8.1%, +11.0%]`; `-` for what is not a number."""
+    return "-" if np.isnan(interval.value) else f"{interval.value:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]"
 
 
 # --- Markdown

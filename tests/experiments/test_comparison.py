@@ -73,6 +73,14 @@ def test_a_cell_tells_mean_and_gain() -> None:
     assert gain_cell(compared, "twice", "plain") == "1.000 [1.000, 1.000] (+100.0% [+100.0%, +100.0%])"
 
 
+def test_a_gain_over_nothing_is_not_a_number_and_a_cell_shows_none() -> None:
+    compared = Comparison([measured(1, ["a", "b"], plain=[0.0, 0.0], half=[0.0, 1.0])], "ndcg@8")
+    assert gain_cell(compared, "half", "plain") == "0.500 [0.000, 1.000] (-)"
+    assert not compared.gain("half", "plain").low > 0.0
+    unbounded = compared.gain("plain", "half")  # of some resamples: 0 over 0
+    assert (unbounded.value, unbounded.low) == (-1.0, -1.0)
+
+
 def test_curves_end_with_the_shortest_and_sizes_are_means() -> None:
     trials = [
         Measured(
