@@ -54,8 +54,10 @@ def test_every_model_is_measured_on_the_same_positive_test_groups(result: dict[s
 
 @pytest.mark.slow
 def test_lambdamart_learns_what_the_simulated_set_has_to_learn(result: dict[str, Any]) -> None:
-    ndcg = {name: np.mean(values) for name, values in result["per_group"]["ndcg@16"].items()}
-    assert ndcg["lambdamart"] > ndcg["random_order"] + 0.1
+    ndcg = {name: np.array(values) for name, values in result["per_group"]["ndcg@16"].items()}
+    gains = ndcg["lambdamart"] - ndcg["random_order"]
+    error = gains.std(ddof=1) / np.sqrt(len(gains))
+    assert gains.mean() > 2.0 * error  # 30 groups and a label of one in twelve tell no more
 
 
 def test_a_job_that_fails_says_which_and_why(cell: dict[str, Any]) -> None:
