@@ -6,6 +6,7 @@ A directory is complete when its manifest.json is there. A job writes into a hid
 - on an object store, which renames no directory, by deleting the old manifest, moving file by file, the manifest last.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -19,6 +20,9 @@ from apache_beam.io.filesystems import FileSystems
 from beam_jobs.dates import PLACE, Days
 from features.errors import InputError
 from features.manifest import FILE_NAME, ManifestT, parse_manifest
+
+# What a disk or its mounts do to a job that has begun; other errors are our own.
+FAULTS_OF_A_PLACE = {getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EROFS", "EBUSY", "EIO", "EACCES", "EPERM")}
 
 
 def is_local(path: str) -> bool:
@@ -155,6 +159,8 @@ def _building_locally(output: Path) -> Iterator[str]:
             staging.rename(output)
             shutil.rmtree(former, ignore_errors=True)
         except OSError as error:
+            if error.errno not in FAULTS_OF_A_PLACE:
+                raise
             raise failed_write(str(output), str(error)) from None
         finally:
             shutil.rmtree(staging, ignore_errors=True)

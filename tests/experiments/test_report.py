@@ -132,7 +132,7 @@ def test_the_three_files_say_what_was_found_and_how(tmp_path: Path, monkeypatch:
         "settings": {"seed": 7, "widths": [8, 16]},
         "ndcg": {"PFD": [0.25, 0.5], "GenD": [0.125, 1.0]},
     }
-    assert '\n  "PFD": [0.25, 0.5],\n' in text  # a line a method
+    assert '\n  "PFD": [0.25,0.5],\n' in text  # a line a method
 
     page = (tmp_path / "new" / "toy.md").read_text()
     assert page.startswith(f"# A toy\n\nMade by `{command}` with python {platform.python_version()}, numpy ")

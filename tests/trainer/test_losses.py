@@ -360,7 +360,7 @@ def test_each_step_draws_anew_and_the_seed_decides_the_draws(name: str) -> None:
     for seed in (1, 1, 2):
         tf.random.set_seed(seed)
         runs.append(in_a_loop(name, *groups)[0])
-    assert (runs[0] == runs[1]).all()
+    np.testing.assert_allclose(runs[0], runs[1], rtol=1e-5)  # threads may add up in another order
     assert (runs[0] != runs[2]).any()
     assert (runs[0][0] != runs[0][1]).any()
 
