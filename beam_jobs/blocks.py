@@ -17,33 +17,48 @@ Block = bytes
 """Packed lines."""
 
 
+class Packer:
+    """Collects lines into blocks of `size` bytes, before they are packed."""
+
+    def __init__(self, size: int = BLOCK_BYTES) -> None:
+        self._size = size
+        self._lines: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, line: bytes) -> Block | None:
+        """Returns the block when it is full."""
+        self._lines.append(line)
+        self._bytes += len(line)
+        return None if self._bytes < self._size else self.rest()
+
+    def rest(self) -> Block | None:
+        """The lines that have waited for more, if there are any."""
+        lines, self._lines, self._bytes = self._lines, [], 0
+        return packed(lines) if lines else None
+
+
 class Blocks:
     """Collects keyed lines into blocks, one for each shard at a time."""
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
         self._size = min(BLOCK_BYTES, WAITING_BYTES // shards)
-        self._waiting: dict[int, list[bytes]] = {}
-        self._bytes: dict[int, int] = {}
+        self._packers: dict[int, Packer] = {}
 
     def add(self, key: str, line: bytes) -> tuple[int, Block] | None:
         """Returns (shard, its block) when that is full."""
         hashed = hashlib.blake2b(key.encode(), digest_size=KEY_BYTES // 2).hexdigest()
         shard = int(hashed[:8], 16) % self._shards
-        size = self._bytes.get(shard, 0) + len(line)
-        self._bytes[shard] = size
-        self._waiting.setdefault(shard, []).append(hashed.encode() + line)
-        if size < self._size:
-            return None
-        del self._bytes[shard]
-        return shard, packed(self._waiting.pop(shard))
+        if shard not in self._packers:
+            self._packers[shard] = Packer(self._size)
+        block = self._packers[shard].add(hashed.encode() + line)
+        return None if block is None else (shard, block)
 
     def rest(self) -> Iterator[tuple[int, Block]]:
         """What has waited for more."""
-        while self._waiting:
-            shard, lines = self._waiting.popitem()
-            yield shard, packed(lines)
-        self._bytes.clear()
+        for shard, packer in self._packers.items():
+            if block := packer.rest():
+                yield shard, block
 
 
 def packed(lines: Iterable[bytes]) -> Block:

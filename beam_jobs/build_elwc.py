@@ -63,7 +63,7 @@ from features.task import load_task, parse_section
 JOB_VERSION = 2  # raised when the same input gives another dataset
 SHARD_BYTES = 32 * 1024 * 1024  # of logs in a shard, of which a worker holds one at a time, and its lines unpacked
 SHARDS_A_WORKER = 4  # where several work on one machine: so that none waits long for the last
-FAILED_WRITE = re.compile(r"OSError: (\[Errno \d+\] .+?) \[while running 'Write")  # in what a runner raises
+FAILED_WRITE = re.compile(r"Error: (\[Errno \d+\] .+?) \[while running 'Write")  # in what a runner raises
 PRIVATE = 0o700
 COUNTS = "counts.json"  # of a job that failed, beside its dead letters
 COUNTS_FORMAT = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
@@ -173,14 +173,14 @@ def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str, shards: int) 
     """The pipeline: log lines and product rows -> groups by request -> both views, statistics, dead letters."""
     spec, options, reader = inputs.spec, inputs.options, READERS[inputs.options.reader]
     span_ms = inputs.days.span_ms if inputs.days else None
-    finds_bots = options.max_requests_per_hour is not None
-    keying = job.KeyEvents(reader, span_ms, finds_bots, shards), job.CheckProducts(spec)
+    most_requests = options.max_requests_per_hour
+    keying = job.KeyEvents(reader, span_ms, most_requests is not None, shards), job.CheckProducts(spec)
     reading = ReadLines("log", len(inputs.logs)), ReadLines("product", len(inputs.products))
     logged = pipeline | "Logs" >> job.ReadKeyed(reading[0], inputs.logs, keying[0], tuple[int, Block], job.SEARCHES)
     rows = pipeline | "Products" >> job.ReadKeyed(reading[1], inputs.products, keying[1], Block)
     bots: Any = {}
-    if options.max_requests_per_hour is not None:
-        found = logged[job.SEARCHES] | "Bots" >> beam.ptransform_fn(caps.bots)(options.max_requests_per_hour)
+    if most_requests is not None:
+        found = logged[job.SEARCHES] | "Bots" >> beam.ptransform_fn(caps.bots)(most_requests)
         bots = beam.pvalue.AsDict(found)
     building = job.BuildGroups(GroupBuilder(spec, options, inputs.seed), reader, spec)
     built = (
@@ -212,7 +212,7 @@ def _write_summary(pipeline: Any, groups: Any, tallies: Any, written: Any, spec:
     _ = (
         pipeline
         | "Once" >> beam.Create([None])
-        | "Summary"
+        | "WriteSummary"
         >> beam.Map(
             lambda _, splits, tally, files: write_bytes(path, job.summary(splits, tally, files, spec)),
             beam.pvalue.AsDict(splits),

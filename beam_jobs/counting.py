@@ -23,8 +23,7 @@ class CountingDoFn(beam.DoFn):
         self.tally: Tally = Counter()
 
     def finish_bundle(self) -> Iterator[Any]:
-        window = GlobalWindow()
-        yield beam.pvalue.TaggedOutput(TALLY, WindowedValue(self.tally, window.max_timestamp(), [window]))
+        yield beam.pvalue.TaggedOutput(TALLY, of_bundle(self.tally))
 
     def refuse(self, reason: str, letter: bytes) -> Any:
         """Counts a dead letter and returns its output."""
@@ -34,6 +33,12 @@ class CountingDoFn(beam.DoFn):
     def count_named(self, group: str, name: str) -> None:
         """Counts 'group/name', a group of LOG_NAMED."""
         _add(self.tally, f"{group}/{name[:60]}", 1)
+
+
+def of_bundle(value: Any) -> WindowedValue:
+    """What a bundle gives when it ends, in the form that Beam wants it."""
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), [window])
 
 
 class SumTallies(beam.CombineFn):

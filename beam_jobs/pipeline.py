@@ -9,9 +9,9 @@ import apache_beam as beam
 import orjson
 
 from beam_jobs.attribution import SKIPPED, Attribution, LoggedEvent, leave_out
-from beam_jobs.blocks import BLOCK_BYTES, Block, Blocks, lines_by_key, packed, unpacked
+from beam_jobs.blocks import Block, Blocks, Packer, lines_by_key, unpacked
 from beam_jobs.caps import HOUR_MS, DistinctFn
-from beam_jobs.counting import DEAD_LETTERS, TALLY, CountingDoFn, SumTallies, Tally
+from beam_jobs.counting import DEAD_LETTERS, TALLY, CountingDoFn, SumTallies, Tally, of_bundle
 from beam_jobs.dataset_statistics import SplitTally
 from beam_jobs.dead_letters import dead_letter, item_dead_letter
 from beam_jobs.log_reader import LogReader
@@ -19,7 +19,7 @@ from beam_jobs.logs import QUERY, Event, Malformed
 from beam_jobs.products import MalformedProduct, Products, read_product, read_table
 from beam_jobs.query_groups import SPLITS, BuiltGroup, GroupBuilder, normalise_locale
 from beam_jobs.reading import ReadLines
-from beam_jobs.shard_files import Written, of_bundle
+from beam_jobs.shard_files import Written
 from features.spec import FeatureSpec
 
 PROGRESS = logging.getLogger("privrank")
@@ -80,23 +80,18 @@ class CheckProducts(CountingDoFn):
 
     def start_bundle(self) -> None:
         super().start_bundle()
-        self._rows: list[bytes] = []
-        self._bytes = 0
+        self._packer = Packer()
 
     def process(self, line: bytes) -> Iterator[Any]:
         row = read_product(line, self._spec)
         if isinstance(row, MalformedProduct):
             yield self.refuse(row.reason, dead_letter(row.reason, row.detail, line))
-            return
-        self._rows.append(line)
-        self._bytes += len(line)
-        if self._bytes >= BLOCK_BYTES:
-            yield packed(self._rows)
-            self._rows, self._bytes = [], 0
+        elif full := self._packer.add(line):
+            yield full
 
     def finish_bundle(self) -> Iterator[Any]:
-        if self._rows:
-            yield of_bundle(packed(self._rows))
+        if rest := self._packer.rest():
+            yield of_bundle(rest)
         yield from super().finish_bundle()
 
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_jobs.counting import of_bundle
 from beam_jobs.query_groups import SPLITS, BuiltGroup
 from beam_jobs.storage import join, read_bytes, remove_tree, write_bytes
 from beam_jobs.tfrecords import framed, gzip_writer
@@ -51,7 +51,7 @@ class WriteShards(beam.DoFn):
         self._encoders = {view: GroupEncoder(self._spec, view) for view in VIEWS}
 
     def start_bundle(self) -> None:
-        self._shard: int | None = None
+        self._shard = -1  # none yet
         self._writers: dict[str, Any] = {}  # split -> the functions that write its views
         self._files = ExitStack()
         self._written: list[Written] = []
@@ -73,7 +73,7 @@ class WriteShards(beam.DoFn):
         for view in VIEWS:
             path = join(self._directory, f"{name}.{view}")
             writers.append((self._encoders[view], self._files.enter_context(gzip_writer(path))))
-            self._written.append(Written(f"{split}/{view}_elwc", self._shard or 0, path))
+            self._written.append(Written(f"{split}/{view}_elwc", self._shard, path))
         self._writers[split] = writers
         return writers
 
@@ -105,12 +105,6 @@ class WriteLines(beam.DoFn):
         yield from map(of_bundle, self._written)
 
 
-def of_bundle(value: Any) -> WindowedValue:
-    """What a bundle gives when it ends, in the form that Beam wants it."""
-    window = GlobalWindow()
-    return WindowedValue(value, window.max_timestamp(), [window])
-
-
 def place_files(written: Iterable[Written], directory: str, letters: bool) -> None:
     """Gives the parts of a dataset directory their names, and removes those that no one told of.
 
@@ -119,15 +113,21 @@ def place_files(written: Iterable[Written], directory: str, letters: bool) -> No
     found = defaultdict(list)
     for file in written:
         found[file.what].append((file.shard, file.path))
+    nothing = gzip.compress(b"", mtime=0)
     numbered = [(f"{split}/{view}_elwc", RECORDS) for split in SPLITS for view in VIEWS]
     for what, ending in [*numbered, *([(LETTERS, LINES)] if letters else [])]:
         paths = [path for _, path in sorted(found[what])]
-        names = [join(directory, *f"{what}-{n:05d}-of-{len(paths):05d}{ending}".split("/")) for n in range(len(paths))]
+        files = max(len(paths), 1)
+        names = [_named(directory, f"{what}-{number:05d}-of-{files:05d}{ending}") for number in range(files)]
         if paths:
             FileSystems.rename(paths, names)
         else:
-            write_bytes(join(directory, *f"{what}-00000-of-00001{ending}".split("/")), gzip.compress(b"", mtime=0))
+            write_bytes(names[0], nothing)
     queries = [read_bytes(path) for _, path in sorted(found[FREQUENT_QUERIES])]  # gzip files may follow one another
-    path = join(directory, *f"{FREQUENT_QUERIES}{LINES}".split("/"))
-    write_bytes(path, b"".join(queries) or gzip.compress(b"", mtime=0))
+    write_bytes(_named(directory, FREQUENT_QUERIES + LINES), b"".join(queries) or nothing)
     remove_tree(join(directory, PARTS))
+
+
+def _named(directory: str, name: str) -> str:
+    """A file of a dataset directory by its name there, whose folders a slash ends."""
+    return join(directory, *name.split("/"))

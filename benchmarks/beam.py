@@ -11,6 +11,7 @@ import io
 import json
 import os
 import resource
+import shutil
 import struct
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def _measure(program: str, folder: Path) -> None:
 def _beam(folder: Path, *further: str) -> Callable[[], None]:
     from beam_jobs import build_elwc
 
-    _empty(folder / "dataset")
+    shutil.rmtree(folder / "dataset", ignore_errors=True)
     files = ["--input", str(folder / "events-*"), "--products", str(folder / "products.jsonl.gz")]
     return lambda: build_elwc.main(["--config", CONFIG, *files, "--output", str(folder / "dataset"), *further])
 
@@ -88,7 +89,7 @@ def _beam(folder: Path, *further: str) -> Callable[[], None]:
 def _plain(folder: Path) -> Callable[[], None]:
     from benchmarks import plain_elwc
 
-    _empty(folder / "plain")
+    shutil.rmtree(folder / "plain", ignore_errors=True)
     options = plain_elwc.options_of(_manifest(folder)["options"])
     products, events = folder / "products.jsonl.gz", sorted(folder.glob("events-*"))
     return lambda: print(plain_elwc.convert(events, products, folder / "plain", **options))
@@ -110,10 +111,6 @@ PROGRAMS: dict[str, Callable[[Path], Callable[[], None]]] = {
     "plain": _plain,
     "polars": _polars,
 }
-
-
-def _empty(directory: Path) -> None:
-    subprocess.run(["rm", "-rf", str(directory)], check=True)
 
 
 def _manifest(folder: Path) -> dict[str, dict[str, dict[str, float]]]:

@@ -68,7 +68,7 @@ class _Entries(dict[Any, bytes]):
     """A feature's value -> its entry in the map of features; those of values that come again and again are kept."""
 
     def __init__(self, feature: Feature) -> None:
-        self._is_text = feature.is_text or feature.type == "categorical"
+        self._is_text = not feature.is_numeric
         self._key = _delimited(b"\x0a", feature.name.encode())
 
     def __missing__(self, value: str | int) -> bytes:
