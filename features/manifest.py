@@ -6,7 +6,7 @@ Reading and writing files is each room's own (Beam's filesystems, tf.io.gfile); 
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -106,6 +106,34 @@ class VocabularyManifest(Manifest):
     sha256: str  # of vocabulary.txt
 
 
+Precision = Literal["float", "int8"]
+"""Of the weights in a LiteRT file."""
+
+
+class Agreement(Section):
+    """How a precision's scores of the validation split's positive groups agree with the SavedModel's."""
+
+    ndcg_change: float  # of NDCG at the first cutoff, as a share of the SavedModel's
+    kendall_tau: float  # the mean over groups, 1 for the same order
+    largest_difference: float  # of two logits
+
+
+class LiteRtGraphs(Section):
+    """What an exported model says of its LiteRT files; `features.litert` runs them."""
+
+    pairs: int  # items in one call
+    context_lengths: tuple[int, ...]  # tokens that a query's side may be padded to, ascending
+    item_lengths: tuple[int, ...]
+    split: bool  # whether sides have states of their own
+    features: dict[str, Literal["context", "item"]]  # further inputs of `score`, as the signature `prepare` makes them
+    precisions: dict[Precision, Agreement]  # those that were kept
+
+
+def litert_file(precision: Precision) -> str:
+    """A precision's LiteRT file, in the directory of a version."""
+    return f"assets.extra/litert/{precision}.tflite"
+
+
 class ModelManifest(Manifest):
     """What an exported model says of itself: `assets.extra/manifest.json` beside the SavedModel."""
 
@@ -121,6 +149,7 @@ class ModelManifest(Manifest):
     metrics: dict[str, Any]  # with intervals, as metrics.json has them
     parents: dict[str, str]  # dataset, vocabulary, teachers: their stage keys
     warm_up: tuple[dict[str, Any], ...] = ()  # requests in /rank's shape, to warm and check a loaded model
+    litert: LiteRtGraphs | None = None  # None for a model without LiteRT files
 
     @property
     def spec(self) -> FeatureSpec:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from features.errors import InputError
 from serving.model_store import VerifiedModel
+from serving.settings import Settings
 
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)  # an import of an import's
@@ -44,11 +45,7 @@ class EmbeddedBackend:
     """The SavedModel in this process, on whatever device TensorFlow finds."""
 
     def __init__(self, model: VerifiedModel) -> None:
-        try:
-            self._loaded = tf.saved_model.load(model.path)  # held: its variables live as long as this object
-        except (tf.errors.OpError, OSError, ValueError, KeyError) as error:
-            raise InputError(f"{model.path} cannot be loaded: {error}. Export the model again") from None
-        signatures = self._loaded.signatures
+        self._loaded, signatures = load_signatures(model)  # held: its variables live as long as this object
         self._rank = signatures["rank"]
         self._tokenize = signatures.get("tokenize")
         self.compiles_shapes = _has_compiled_functions(self._rank)
@@ -68,16 +65,35 @@ class EmbeddedBackend:
         return counts
 
 
+def load_signatures(model: VerifiedModel) -> tuple[Any, Any]:
+    """The SavedModel and its signatures by name. Errors: InputError."""
+    try:
+        loaded = tf.saved_model.load(model.path)
+    except (tf.errors.OpError, OSError, ValueError, KeyError) as error:
+        raise InputError(f"{model.path} cannot be loaded: {error}. Export the model again") from None
+    return loaded, loaded.signatures
+
+
 def _has_compiled_functions(function: Any) -> bool:
     definition = function.graph.as_graph_def()
     return any(f.attr["_XlaMustCompile"].b for f in definition.library.function if "_XlaMustCompile" in f.attr)
 
 
-BACKENDS: dict[str, Callable[[VerifiedModel], Backend]] = {"embedded": EmbeddedBackend}
+def _embedded(model: VerifiedModel, settings: Settings) -> Backend:
+    return EmbeddedBackend(model)
 
 
-def backend_of(name: str, model: VerifiedModel) -> Backend:
-    """Loads the model into the backend of that name. Errors: InputError."""
-    if name not in BACKENDS:
-        raise InputError(f"backend {name!r} is unknown, expected one of {', '.join(BACKENDS)}")
-    return BACKENDS[name](model)
+def _litert(model: VerifiedModel, settings: Settings) -> Backend:
+    from serving.litert import LiteRtBackend  # imports this module
+
+    return LiteRtBackend(model, settings.litert, settings.queue.threads)
+
+
+BACKENDS: dict[str, Callable[[VerifiedModel, Settings], Backend]] = {"embedded": _embedded, "litert": _litert}
+
+
+def backend_of(model: VerifiedModel, settings: Settings) -> Backend:
+    """Loads the model into the backend that the settings name. Errors: InputError."""
+    if settings.backend not in BACKENDS:
+        raise InputError(f"backend {settings.backend!r} is unknown, expected one of {', '.join(BACKENDS)}")
+    return BACKENDS[settings.backend](model, settings)

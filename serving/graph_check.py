@@ -69,7 +69,12 @@ def _functions_named_by(node: Any) -> Iterator[str]:
 
 def _check_signatures(signatures: Any, spec: FeatureSpec, where: str) -> None:
     regular = {feature.name: feature for feature in spec.regular}
-    expected = {"rank": {*regular, "item_count"}, "serving_default": {"examples"}, "tokenize": {"text"}}
+    expected = {
+        "rank": {*regular, "item_count"},
+        "serving_default": {"examples"},
+        "tokenize": {"text"},
+        "prepare": {name for name, feature in regular.items() if not feature.is_text},
+    }
     for name, signature in signatures.items():
         if name == INITIALISER:
             continue

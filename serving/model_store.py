@@ -55,7 +55,7 @@ def pinned_version(export_dir: str) -> int | None:
     path = posixpath.join(export_dir, PIN)
     if not tf.io.gfile.exists(path):
         return None
-    content = _read(path)[:100].decode(errors="replace").strip()
+    content = read_file(path)[:100].decode(errors="replace").strip()
     if not _VERSION.fullmatch(content):
         raise InputError(f"{path} holds {content!r}, expected the number of a version. Correct or remove it")
     return int(content)
@@ -64,13 +64,13 @@ def pinned_version(export_dir: str) -> int | None:
 def verify(export_dir: str, version: int) -> VerifiedModel:
     """Errors: InputError when a file differs from the manifest, is missing or unlisted, or the graph is refused."""
     path = posixpath.join(export_dir, str(version))
-    manifest = parse_manifest(_read(posixpath.join(path, MANIFEST)), posixpath.join(path, MANIFEST), ModelManifest)
+    manifest = parse_manifest(read_file(posixpath.join(path, MANIFEST)), posixpath.join(path, MANIFEST), ModelManifest)
     if (found := manifest.spec.fingerprint) != manifest.fingerprint:
         told = f"fingerprint {manifest.fingerprint[:12]}, but its features have {found[:12]}"
         raise InputError(f"{path}/{MANIFEST} says {told}. Export the model again")
     _check_files(path, manifest)
     graph = posixpath.join(path, "saved_model.pb")
-    check_graph(_read(graph), manifest.spec, graph)
+    check_graph(read_file(graph), manifest.spec, graph)
     return VerifiedModel(path, version, manifest)
 
 
@@ -104,7 +104,8 @@ def _sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-def _read(path: str) -> bytes:
+def read_file(path: str) -> bytes:
+    """A file of a version. Errors: InputError."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             return bytes(file.read())

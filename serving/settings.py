@@ -1,6 +1,7 @@
 """What an operator may set about the gateway: where it is, by flags; everything else in one settings file."""
 
 import os
+from typing import Literal
 
 from pydantic import Field
 
@@ -47,6 +48,13 @@ class Reloading(Section):
     resident: int = Field(default=2, ge=1)  # versions held in memory: the one that serves and those before it
 
 
+class LiteRt(Section):
+    """The backend `litert`."""
+
+    precision: Literal["auto", "float", "int8"] = "auto"  # auto: of those that the export kept, the faster one here
+    kept_bytes: int = Field(default=256 << 20, ge=1 << 20)  # bytes of texts' tokens and states, for each version
+
+
 class Admin(Section):
     """The administration's own port; there is none without a key."""
 
@@ -73,6 +81,7 @@ class Settings(Section):
     connections: Connections = Connections()
     queue: Queue = Queue()
     reloading: Reloading = Reloading()
+    litert: LiteRt = LiteRt()
     admin: Admin = Admin()
 
 

@@ -38,12 +38,16 @@ TASK: dict[str, Any] = {
     "teachers": [{"name": "click", "sees": ["click"]}],
     "dataset": {"splits": {"train": 0.5, "valid": 0.25, "test": 0.25}, "min_distinct_users": 1, "shards": 1},
     "vocabulary": {"pieces": 200},
-    "student": {"layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "hidden": [16]},
+    "student": {
+        "layers": 2, "split_layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "hidden": [16],
+        "max_context_tokens": 7, "max_item_tokens": 15,
+    },
     "training": {"steps": 30, "evaluate_every": 15, "batch_groups": 8, "warmup_steps": 5},
     "teacher_training": {"steps": 10, "evaluate_every": 10},
     "evaluation": {"bootstrap_samples": 100, "baseline": "student"},
     "recipes": [{"name": "student", "teachers": ["click"]}],
-}
+    "export": {"litert": ["float"]},
+}  # fmt: skip
 
 
 def log_lines() -> Iterator[dict[str, Any]]:
@@ -110,9 +114,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     return shop
 
 
-@pytest.fixture(scope="module")
-def gateway(made: Shop) -> Iterator[GatewayProcess]:
-    with GatewayProcess(made.workdir / "export") as process:
+@pytest.fixture(scope="module", params=["embedded", "litert"])
+def gateway(made: Shop, request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
+    settings = made.workdir / f"{request.param}.yaml"
+    settings.write_text(yaml.safe_dump({"backend": request.param}))
+    with GatewayProcess(made.workdir / "export", settings) as process:
         yield process.wait_until_ready()
 
 
@@ -181,3 +187,48 @@ def test_the_gateway_takes_no_privileged_feature(scored: list[Scored], gateway: 
     for name in ("click", "add_to_cart", "position", "purchase"):
         answer = gateway.post({**body, "items": [{**body["items"][0], name: 1}]})
         assert (answer.status_code, answer.json()["type"]) == (422, "/problems/privileged-feature")
+
+
+TEXTS = ["", "red sofa", "red sofa " * 40, "ＲＥＤ Sofá 沙发 🛋", "\x00", "a" * 2048, "blue  lamp, XL!"]
+
+
+def inputs_of_texts(queries: list[str], titles: list[list[str]]) -> tuple[dict[str, Any], Any]:
+    """Groups as a backend takes them, padded to the largest, and item_count."""
+    import numpy as np
+
+    widest = max(map(len, titles))
+    padded = [[title.encode() for title in group] + [b""] * (widest - len(group)) for group in titles]
+    shape, generator = (len(titles), widest), np.random.default_rng(4)
+    inputs = {
+        "query": np.array([query.encode() for query in queries], object),
+        "title": np.array(padded, object),
+        "price": generator.uniform(0, 120, shape).astype(np.float32),
+        "brand": generator.choice(np.array([b"acme", b"unknown"], object), shape),
+        "picture": generator.random((*shape, 4), np.float32),
+        "in_stock": generator.random(shape) < 0.5,
+    }
+    return inputs, np.array([len(group) for group in titles], np.int32)
+
+
+def test_litert_scores_any_text_as_the_saved_model_does_whether_kept_or_new(made: Shop) -> None:
+    import numpy as np
+
+    from serving.backends import backend_of
+    from serving.model_store import find_version, verify
+    from serving.settings import Settings
+
+    folder = str(made.workdir / "export")
+    model = verify(folder, find_version(folder))
+    embedded, litert = (backend_of(model, Settings(export_dir=folder, backend=name)) for name in ("embedded", "litert"))
+    titles = [TEXTS, TEXTS[1:2] * 40, [*TEXTS, "oak table"] * 3]
+    inputs, counts = inputs_of_texts([TEXTS[2], "", TEXTS[3]], titles)
+    expected = embedded.score(inputs, counts)
+    behind = np.arange(expected.shape[1]) >= counts[:, np.newaxis]
+    for _ in range(2):  # the second time everything is kept
+        found = litert.score(inputs, counts)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert (found[behind] == 0.0).all()
+    assert expected[~behind].std() > 0.01
+    np.testing.assert_array_equal(litert.token_counts(TEXTS), embedded.token_counts(TEXTS))
+    assert litert.tokens.hits > litert.tokens.misses > 0
+    assert litert.states.hits > litert.states.misses > 0

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from features.errors import InputError
+from features.manifest import Precision
 from features.spec import FeatureSpec, load_spec
 from features.task import Section, load_task, parse, parse_section
 from trainer.recipes import OF_PROBABILITIES, LossName, Recipe, TeacherConfig, weighable
@@ -96,9 +97,10 @@ class EvaluationConfig(Section):
 
 
 class ExportConfig(Section):
-    """Which model is exported."""
+    """Which model is exported, and how."""
 
     recipe: str = "student"
+    litert: tuple[Precision, ...] = ("float", "int8")  # LiteRT files beside the SavedModel, each if it agrees with it
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from trainer.lexical import Matches
 START_ID, SEPARATOR_ID = 2, 3
 MASKED = -1e9  # added to the attention logits of padding
 
+SideStates = tuple[tf.Tensor, tf.Tensor]
+"""What the split layers make of a context side and an item side; see `TransformerEncoder`."""
+
 
 class TransformerEncoder(tf.keras.layers.Layer):
     """Pre-norm transformer, trained from scratch; padding is masked wherever tokens meet.
@@ -30,31 +33,36 @@ class TransformerEncoder(tf.keras.layers.Layer):
         self.dropout = tf.keras.layers.Dropout(dropout)
 
     def call(
-        self, context_tokens: tf.Tensor, item_tokens: tf.Tensor, matches: Matches, training: bool = False
+        self,
+        context_tokens: tf.Tensor,
+        item_tokens: tf.Tensor,
+        matches: Matches,
+        training: bool = False,
+        states: SideStates | None = None,
     ) -> tf.Tensor:
         """The states of a batch's pairs.
 
         context_tokens: int32 [groups, c]; item_tokens: int32 [groups, items, t]; 0 is padding.
+        states: what `context_states` and `item_states` returned for these tokens; None computes it.
         Returns float32 [groups, items, width + kernels]: the state of [CLS], and the soft matches of the two sides'
         states as they are before they meet.
         """
         groups, items, longest = tf.unstack(tf.shape(item_tokens))
-        context, context_bias = self.context_states(context_tokens, training)
-        item, item_bias = self.item_states(tf.reshape(item_tokens, [groups * items, longest]), training)
+        flat = tf.reshape(item_tokens, [groups * items, longest])
+        context, item = states or (self.context_states(context_tokens, training), self.item_states(flat, training))
         soft = matches.soft(context[:, 1:], item)
-        context, context_bias = tf.repeat(context, items, axis=0), tf.repeat(context_bias, items, axis=0)
         flags = tf.concat([tf.zeros([groups, items, 1]), matches.context, matches.item], axis=2)
-        states, bias = tf.concat([context, item], axis=1), tf.concat([context_bias, item_bias], axis=1)
-        joint = self.joint_state(states, bias, tf.reshape(flags, tf.shape(bias)), training)
+        both = tf.concat([tf.repeat(context, items, axis=0), item], axis=1)
+        bias = attention_bias(tf.concat([tf.repeat(_started(context_tokens), items, axis=0), flat], axis=1))
+        joint = self.joint_state(both, bias, tf.reshape(flags, tf.shape(bias)), training)
         return tf.concat([tf.reshape(joint, [groups, items, self.config.width]), tf.cast(soft, joint.dtype)], axis=2)
 
-    def context_states(self, tokens: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
-        """int32 [n, c] -> states of [CLS] and the tokens [n, 1 + c, width], and their attention bias [n, 1 + c]."""
-        tokens = tf.pad(tokens, [[0, 0], [1, 0]], constant_values=START_ID)
-        return self._split(tokens, 0, training)
+    def context_states(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """int32 [n, c] -> states of [CLS] and the tokens [n, 1 + c, width]."""
+        return self._split(_started(tokens), 0, training)
 
-    def item_states(self, tokens: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
-        """int32 [n, t] -> states [n, t, width], which know nothing of the query, and their attention bias [n, t]."""
+    def item_states(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """int32 [n, t] -> states [n, t, width], which know nothing of the query."""
         return self._split(tokens, self.config.max_context_tokens + 2, training)
 
     def joint_state(self, states: tf.Tensor, bias: tf.Tensor, flags: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -65,14 +73,23 @@ class TransformerEncoder(tf.keras.layers.Layer):
             states = block(states, bias, training=training)
         return self.norm(joint[-1](states, bias, training=training, first_only=True))
 
-    def _split(self, tokens: tf.Tensor, first_position: int, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    def _split(self, tokens: tf.Tensor, first_position: int, training: bool) -> tf.Tensor:
         # padding to a bucket may reach behind the longest side; its positions are looked up, and never looked at
         places = tf.minimum(first_position + tf.range(tf.shape(tokens)[1]), self.positions.input_dim - 1)
         states = self.dropout(self.pieces(tokens) + self.positions(places), training=training)
-        bias = tf.where(tokens > 0, 0.0, MASKED)
         for block in self.blocks[: self.config.split_layers]:
-            states = block(states, bias, training=training)
-        return states, bias
+            states = block(states, attention_bias(tokens), training=training)
+        return states
+
+
+def attention_bias(tokens: tf.Tensor) -> tf.Tensor:
+    """int32 [n, tokens] -> what is added to attention logits: 0, and MASKED on padding."""
+    return tf.where(tokens > 0, 0.0, MASKED)
+
+
+def _started(tokens: tf.Tensor) -> tf.Tensor:
+    """int32 [n, c] -> [n, 1 + c]: [CLS] before them."""
+    return tf.pad(tokens, [[0, 0], [1, 0]], constant_values=START_ID)
 
 
 class RmsNorm(tf.keras.layers.Layer):

@@ -9,10 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from features.errors import InputError
-from features.manifest import FILE_NAME, ModelManifest, stage_key
+from features.manifest import FILE_NAME, LiteRtGraphs, ModelManifest, stage_key
 from features.spec import Feature, FeatureSpec
 from trainer.data import item_mask, parse_elwc
 from trainer.leak_guard import refuse_privileged
+from trainer.litert import write_litert
 from trainer.preprocessing import DTYPES, Preprocessor, Tensors
 from trainer.ranker import Ranker
 from trainer.recipes import Recipe
@@ -21,6 +22,7 @@ from trainer.stages import read_manifest, replace_directory, write_file
 from trainer.students import load_student, student_key
 from trainer.training import score_batches
 
+EXPORT = 2  # raised when the same model is exported otherwise
 EXTRA = "assets.extra"  # SavedModel's own place for files that TensorFlow does not read
 WARM_UP_REQUESTS = 3
 AGREEMENT = 1e-5  # largest difference allowed between the loaded export's scores and the student's
@@ -59,8 +61,12 @@ class Exported(tf.Module):
         pieces = tokeniser.tokenize(text)
         return {"tokens": pieces.to_tensor(), "length": tf.cast(pieces.row_lengths(), tf.int32)}
 
+    def prepare(self, **inputs: tf.Tensor) -> Tensors:
+        """Raw values of the regular features that are no text -> the ranker's inputs; see `Preprocessor.regular`."""
+        return self.preprocessor.others(inputs)
+
     def signatures(self) -> dict[str, Any]:
-        """The contract between trainer and serving; `tokenize` only where the spec has text."""
+        """The contract between trainer and serving; `tokenize` and `prepare` where the spec has what they take."""
         specs = {f.name: signature_input(f) for f in self.preprocessor.spec.regular}
         count = tf.TensorSpec([None], tf.int32, name="item_count")
         examples = tf.TensorSpec([None], tf.string, name="examples")
@@ -68,6 +74,8 @@ class Exported(tf.Module):
             "rank": graph_of(self.rank).get_concrete_function(**specs, item_count=count),
             "serving_default": graph_of(self.rank_elwc).get_concrete_function(examples),
         }
+        if others := {f.name: specs[f.name] for f in self.preprocessor.spec.regular if not f.is_text}:
+            found["prepare"] = graph_of(self.prepare).get_concrete_function(**others)
         if self.preprocessor.tokeniser is not None:
             text = tf.TensorSpec([None], tf.string, name="text")
             found["tokenize"] = graph_of(self.tokenize).get_concrete_function(text)
@@ -101,7 +109,9 @@ def export_student(run: Run, metrics: dict[str, Any]) -> str:
     export does not score as the student does; nothing is left in place then.
     """
     recipe = run.config.recipes[run.config.export.recipe]
-    key = stage_key(student=student_key(run, recipe), name=run.config.name)
+    key = stage_key(
+        export=EXPORT, litert=run.config.export.litert, student=student_key(run, recipe), name=run.config.name
+    )
     root, versions = f"{run.workdir}/export", _versions(f"{run.workdir}/export")
     if versions and _key_of(f"{root}/{versions[-1]}") == key:
         print(f"  up to date: {root}/{versions[-1]}", flush=True)
@@ -129,7 +139,8 @@ def _write(run: Run, recipe: Recipe, key: str, metrics: dict[str, Any], staging:
     tf.saved_model.save(exported, staging, signatures=exported.signatures())
     refuse_privileged(staging, run.config.spec)
     _check_loaded(staging, exported, run)
-    manifest = _manifest(run, model, key, staging, metrics, warm_up_requests(run))
+    graphs = write_litert(run, model, staging)
+    manifest = _manifest(run, model, key, staging, metrics, graphs)
     write_file(f"{staging}/{EXTRA}/{FILE_NAME}", manifest.to_bytes())
 
 
@@ -192,7 +203,7 @@ def _check_loaded(directory: str, exported: Exported, run: Run) -> None:
 
 
 def _manifest(
-    run: Run, model: Ranker, key: str, directory: str, metrics: dict[str, Any], warm_up: tuple[dict[str, Any], ...]
+    run: Run, model: Ranker, key: str, directory: str, metrics: dict[str, Any], graphs: LiteRtGraphs | None
 ) -> ModelManifest:
     spec, statistics = run.config.spec, run.statistics("train").features
     scored = score_batches(model, run.validation)
@@ -220,7 +231,8 @@ def _manifest(
             "positive_test_groups": metrics["positive_test_groups"],
         },
         parents={**run.inputs.keys, "student": student_key(run, run.config.recipes[run.config.export.recipe])},
-        warm_up=warm_up,
+        warm_up=warm_up_requests(run),
+        litert=graphs,
     )
 
 

@@ -73,7 +73,7 @@ class Preprocessor(tf.Module):
         Returns context_tokens int32 [groups, tokens], item_tokens int32 [groups, items, tokens] (where there is
         text), and each other feature under its name, numbers float32 [..., length], categories int32.
         """
-        inputs = {f.name: self._value(f, raw[f.name]) for f in self.spec.regular if not f.is_text}
+        inputs = self.others(raw)
         context_texts = [raw[f.name] for f in self.spec.at("context", self.spec.regular) if f.is_text]
         item_texts = [raw[f.name] for f in self.spec.at("item", self.spec.regular) if f.is_text]
         if self.tokeniser is not None and context_texts:
@@ -84,6 +84,10 @@ class Preprocessor(tf.Module):
             tokens = self.tokeniser.side(flat, self.config.max_item_tokens)
             inputs["item_tokens"] = tf.reshape(tokens, [shape[0], shape[1], tf.shape(tokens)[1]])
         return inputs
+
+    def others(self, raw: Tensors) -> Tensors:
+        """Of `regular`, what is no text."""
+        return {f.name: self._value(f, raw[f.name]) for f in self.spec.regular if not f.is_text}
 
     def privileged(self, raw: Tensors) -> Tensors:
         """What teachers see beside `regular`: each feature of `sees` under its name, as above."""

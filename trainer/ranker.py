@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from features.spec import Feature, FeatureSpec
 from trainer.config import StudentConfig
-from trainer.encoders import SEPARATOR_ID, TransformerEncoder
+from trainer.encoders import SEPARATOR_ID, SideStates, TransformerEncoder
 from trainer.interaction import LatentCross
 from trainer.lexical import Matches
 from trainer.preprocessing import Tensors
@@ -58,13 +58,21 @@ class Ranker(tf.keras.Model):
         self.interaction = LatentCross(config.interaction) if config.interaction else None
         self.score = tf.keras.layers.Dense(1, dtype="float32", name="score")
 
-    def call(self, regular: Tensors, privileged: Tensors, mask: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def call(
+        self,
+        regular: Tensors,
+        privileged: Tensors,
+        mask: tf.Tensor,
+        training: bool = False,
+        states: SideStates | None = None,
+    ) -> tf.Tensor:
         """regular, privileged: as `Preprocessor` returns them; mask: bool [groups, items], False on padding.
 
+        states: what the encoder's split layers made of the tokens before; None computes it.
         Returns float32 [groups, items]: logits, 0 on padding.
         """
         items = tf.shape(mask)[1]
-        parts = self._text(regular, training) if self.reads_text else []
+        parts = self._text(regular, training, states) if self.reads_text else []
         for feature in self.others:
             values = (privileged if feature in self.sees else regular)[feature.name]
             if feature.type == "categorical":
@@ -90,12 +98,12 @@ class Ranker(tf.keras.Model):
         """`call` as a graph, without dropout; the inputs and the result are `call`'s."""
         return self(regular, privileged, mask, training=False)
 
-    def _text(self, regular: Tensors, training: bool) -> list[tf.Tensor]:
+    def _text(self, regular: Tensors, training: bool, states: SideStates | None) -> list[tf.Tensor]:
         item_tokens = regular["item_tokens"]
         # without query text the context side is its [SEP] alone
         context_tokens = regular.get("context_tokens", tf.fill([tf.shape(item_tokens)[0], 1], SEPARATOR_ID))
         matches = Matches(context_tokens, item_tokens, self.idf)
         parts = [matches.shares()]
         if self.encoder is not None:
-            parts.append(self.encoder(context_tokens, item_tokens, matches, training=training))
+            parts.append(self.encoder(context_tokens, item_tokens, matches, training=training, states=states))
         return parts

@@ -218,7 +218,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("content", WRONG)
-def test_a_wrong_file_of_thresholds_is_refused(tmp_path, content):
+def test_a_wrong_litert_file_thresholds_is_refused(tmp_path, content):
     (tmp_path / "thresholds.yaml").write_text(content)
     with pytest.raises(InputError) as raised:
         load_options(str(tmp_path / "thresholds.yaml"), ["price", "items"])

@@ -65,7 +65,7 @@ def test_judged_pairs_that_are_no_text_or_no_gzip_are_refused(tmp_path):
         list(read_pairs(str(plain)))
 
 
-def test_an_empty_file_of_judged_pairs_is_refused(tmp_path):
+def test_an_empty_litert_file_judged_pairs_is_refused(tmp_path):
     empty = tmp_path / "empty.tsv"
     empty.touch()
     with pytest.raises(InputError, match=r"empty\.tsv holds no judged pair"):

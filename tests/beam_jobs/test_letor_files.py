@@ -52,7 +52,7 @@ def test_parts_of_whatever_size_hold_every_line_once_and_whole_groups(tmp_path, 
     assert cut >= {1, 2, 3, 9 - 1}
 
 
-def test_a_file_of_one_query_is_one_part_and_an_empty_one_holds_nothing(tmp_path):
+def test_a_litert_file_one_query_is_one_part_and_an_empty_one_holds_nothing(tmp_path):
     assert len(parts(write(tmp_path / "one.txt", *LINES[:4]), 10)) == 1
     assert content(*parts(write(tmp_path / "empty.txt"), 10)) == []
 

@@ -80,7 +80,7 @@ def test_the_labels_of_mq2008_come_as_often_as_sigma_says(mq2008):
     ("name", "queries", "documents"),
     [("mslr_web30k_fold1_36q.txt.gz", 36, 3634), ("mslr_107q.txt.xz", 107, 10_957)],
 )
-def test_a_file_of_mslr_parses(name, queries, documents):
+def test_a_litert_file_mslr_parses(name, queries, documents):
     path = DATA / "mslr" / name
     if not path.exists():
         pytest.skip(f"no {path}")

@@ -80,7 +80,7 @@ def test_the_simulated_set_is_the_same_every_time_and_reads_as_letor(tmp_path: P
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_file_of_settings_or_task_is_readable(path: Path) -> None:
+def test_every_litert_file_settings_or_task_is_readable(path: Path) -> None:
     content = yaml.safe_load(path.read_text())
     tasks = [data_set["task"] for data_set in content.get("sets", {}).values() if "task" in data_set]
     assert all((ROOT / task).exists() for task in tasks)

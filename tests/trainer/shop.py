@@ -154,6 +154,7 @@ def write_task(root: Path, features: dict[str, Any] = FEATURES, **sections: Any)
         "teacher_architecture": {"layers": 0},
         "training": {"batch_groups": 8, "steps": 20, "evaluate_every": 10, "warmup_steps": 5},
         "recipes": [{"name": "no_distillation"}, {"name": "student", "teachers": ["position", "click"]}],
+        "export": {"litert": ["float"]},
         **sections,
     }
     path = root / "task.yaml"

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from features.elwc import decode_group
 from features.errors import InputError
-from features.manifest import ModelManifest, parse_manifest
+from features.manifest import ModelManifest, litert_file, parse_manifest
 from tests.trainer.conftest import Fitted
 from tests.trainer.shop import PIECES
 from trainer import export
@@ -69,7 +69,7 @@ def test_the_signatures_are_the_contract_with_serving(loaded: Any) -> None:
         inputs = {n: (spec.dtype, spec.shape.as_list()) for n, spec in signature.structured_input_signature[1].items()}
         return inputs, {n: (t.dtype, t.shape.rank) for n, t in signature.structured_outputs.items()}
 
-    assert set(loaded.signatures) == {"rank", "serving_default", "tokenize"}
+    assert set(loaded.signatures) == {"rank", "serving_default", "tokenize", "prepare"}
     inputs, outputs = described("rank")
     assert inputs == {
         "query": (tf.string, [None]),
@@ -84,6 +84,18 @@ def test_the_signatures_are_the_contract_with_serving(loaded: Any) -> None:
     assert outputs == {"score": (tf.float32, 2)}
     assert described("serving_default") == ({"examples": (tf.string, [None])}, {"score": (tf.float32, 2)})
     assert described("tokenize") == ({"text": (tf.string, [None])}, {"tokens": (tf.int32, 2), "length": (tf.int32, 1)})
+    others = {name: values for name, values in inputs.items() if name not in ("query", "title", "item_count")}
+    assert described("prepare")[0] == others
+
+
+def test_the_manifest_tells_of_the_litert_file_that_agrees_with_the_student(
+    version: Path, manifest: ModelManifest
+) -> None:
+    assert manifest.litert is not None
+    assert manifest.litert.features == dict.fromkeys(("price", "brand", "picture", "reviews", "in_stock"), "item")
+    assert manifest.litert.precisions["float"].largest_difference < 1e-5
+    assert {path for path in manifest.files if "litert" in path} == {litert_file("float")}
+    assert (version / litert_file("float")).exists()
 
 
 def test_both_signatures_score_as_the_student_does(fitted: Fitted, trained: Run, loaded: Any) -> None:

@@ -156,9 +156,14 @@ def test_any_mix_of_features_can_be_ranked_and_exported(tmp_path: Path, regular:
 
     scored = score(model, with_label(run.test.groups.take(4), "purchase"))
     assert np.isfinite(scored.scores).all()
-    assert set(Exported(run.preprocessor, model).signatures()) == {"rank", "serving_default"} | (
-        {"tokenize"} if {"query", "title"} & set(regular) else set()
-    )
+    texts = {"query", "title"} & set(regular)
+    expected = {
+        "rank",
+        "serving_default",
+        *(["tokenize"] if texts else []),
+        *(["prepare"] if {*regular} - texts else []),
+    }
+    assert set(Exported(run.preprocessor, model).signatures()) == expected
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(model(*inputs_of(run.train)))
     assert all(g is not None for g in tape.gradient(total, model.trainable_variables))

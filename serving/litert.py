@@ -1,0 +1,199 @@
+"""The backend `litert`: the student's LiteRT graphs, the fast way on CPUs. Texts' tokens and states are kept.
+
+What is no arithmetic of the student stays TensorFlow's: the exported graph's own tokeniser and scaling.
+"""
+
+import queue
+import statistics
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from features.errors import InputError
+from features.litert import Engine, States, Tokens
+from features.manifest import LiteRtGraphs, Precision, litert_file
+from serving.backends import BackendError, Inputs, load_signatures
+from serving.kept import Kept
+from serving.model_store import VerifiedModel, read_file
+from serving.settings import LiteRt
+
+SEPARATOR = np.array([3], np.int32)  # the id of [SEP], which ends each side
+TOKENS_SHARE = 0.2  # of the bytes for what is kept; the rest is the states'
+ENTRY_BYTES = 300  # of an entry beside its numbers
+TRIALS = 7  # of each precision, whose median tells the faster one
+
+
+class Tokenised(NamedTuple):
+    """A text's tokens and a separator, as many as a side may have; total: how many tokens the text has."""
+
+    tokens: Tokens
+    total: int
+
+
+class LiteRtBackend:
+    """An exported student, each of its scoring threads on one core; see `features.litert`."""
+
+    compiles_shapes = False
+
+    def __init__(self, model: VerifiedModel, settings: LiteRt, threads: int) -> None:
+        self._graphs = graphs = _graphs_of(model)
+        spec, limits = model.manifest.spec, model.manifest.limits
+        self._texts = [[f.name for f in spec.at(level, spec.regular) if f.is_text] for level in ("context", "item")]
+        self._limits = limits["max_context_tokens"], limits["max_item_tokens"]
+        self._loaded, signatures = load_signatures(model)  # held: its tables live as long as this object
+        self._tokenize, self._prepare = signatures["tokenize"], signatures.get("prepare")
+        share = TOKENS_SHARE if graphs.split else 1.0
+        self.tokens: Kept[bytes, Tokenised] = Kept(int(settings.kept_bytes * share), _bytes_of_text)
+        self.states: Kept[bytes, States] = Kept(int(settings.kept_bytes * (1 - share)), _bytes_of_states)
+        self.precision, content, engine = _fastest(model, graphs, settings.precision)
+        self._engines: queue.LifoQueue[Engine] = queue.LifoQueue()
+        for more in range(threads):
+            self._engines.put(Engine(content, graphs) if more else engine)
+
+    def score(self, inputs: Inputs, item_count: NDArray[np.int32]) -> NDArray[np.float32]:
+        scores = np.zeros((len(item_count), item_count.max()), np.float32)
+        try:
+            others = self._prepared(inputs)
+            tokenised = self._tokenised(_texts_in(inputs, item_count, self._texts))
+            with self._borrowed() as engine:
+                for group, count in enumerate(item_count):
+                    context, items = (
+                        [_side([tokenised[text].tokens for text in texts], limit) for texts in of_side]
+                        for of_side, limit in zip(_sides(inputs, group, count, self._texts), self._limits, strict=True)
+                    )
+                    of_group = {
+                        name: values[group] if self._graphs.features[name] == "context" else values[group, :count]
+                        for name, values in others.items()
+                    }
+                    states = self._states(engine, context[0], items) if self._graphs.split else None
+                    scores[group, :count] = engine.score(context[0], items, of_group, states)
+        except (tf.errors.OpError, RuntimeError, ValueError) as error:  # its message may hold the request's text
+            raise BackendError(type(error).__name__) from None
+        return scores
+
+    def token_counts(self, texts: list[str]) -> NDArray[np.int32]:
+        encoded = [text.encode() for text in texts]
+        tokenised = self._tokenised(encoded)
+        return np.array([tokenised[text].total for text in encoded], np.int32)
+
+    def _tokenised(self, texts: Iterable[bytes]) -> dict[bytes, Tokenised]:
+        """Each text's tokens; those that are not kept from before, in one call."""
+        found, missing = {}, []
+        for text in dict.fromkeys(texts):
+            if (kept := self.tokens.get(text)) is None:
+                missing.append(text)
+            else:
+                found[text] = kept
+        if missing:
+            made = self._tokenize(text=tf.constant(missing))
+            for text, row, count in zip(missing, made["tokens"].numpy(), made["length"].numpy().tolist(), strict=True):
+                tokens = np.concatenate([row[: min(count, max(self._limits))], SEPARATOR])
+                found[text] = Tokenised(tokens, count)
+                self.tokens.put(text, found[text])
+        return found
+
+    def _prepared(self, inputs: Inputs) -> dict[str, NDArray[Any]]:
+        """The features that are no text, as the student takes them."""
+        if self._prepare is None:
+            return {}
+        raw = {name: tf.constant(inputs[name]) for name in self._graphs.features}
+        return {name: values.numpy() for name, values in self._prepare(**raw).items()}
+
+    def _states(self, engine: Engine, context: Tokens, items: Sequence[Tokens]) -> tuple[States, list[States]]:
+        """The states of a query's tokens and of its items', those that are not kept from before computed together."""
+        keys = [tokens.tobytes() for tokens in items]
+        found = {key: states for key in set(keys) if (states := self.states.get(key)) is not None}
+        missing = list(set(keys) - found.keys())
+        for key, states in zip(missing, engine.item_states([np.frombuffer(k, np.int32) for k in missing]), strict=True):
+            found[key] = states
+            self.states.put(key, states)
+        return engine.context_states(context), [found[key] for key in keys]
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Engine]:
+        engine = self._engines.get()
+        try:
+            yield engine
+        finally:
+            self._engines.put(engine)
+
+
+def _graphs_of(model: VerifiedModel) -> LiteRtGraphs:
+    """Errors: InputError where the version has none, or they take what serving must not see."""
+    graphs = model.manifest.litert
+    if graphs is None:
+        told = "its student is none for LiteRT, or was exported by an older trainer"
+        raise InputError(f"{model.path} holds no LiteRT files: {told}. Export it again, or set `backend: embedded`")
+    regular = {feature.name for feature in model.manifest.spec.regular if not feature.is_text}
+    if surplus := graphs.features.keys() ^ regular:
+        told = f"the LiteRT graphs and the regular features differ in {sorted(surplus)[0]!r}"
+        raise InputError(f"{model.path}: {told}. Export the model again")
+    return graphs
+
+
+def _fastest(
+    model: VerifiedModel, graphs: LiteRtGraphs, asked: Precision | Literal["auto"]
+) -> tuple[Precision, bytes, Engine]:
+    """The precision that was asked for, or the fastest on this machine; its file; and an engine that runs it.
+
+    Without instructions for products of 8-bit integers, int8 is the slower one. Errors: InputError.
+    """
+    if asked != "auto" and asked not in graphs.precisions:
+        told = f"litert.precision is {asked!r}, but the export kept {', '.join(graphs.precisions)} only"
+        raise InputError(f"{model.path}: {told}: set another one, or `auto`")
+    wanted = list(graphs.precisions) if asked == "auto" else [asked]
+    contents = {precision: read_file(f"{model.path}/{litert_file(precision)}") for precision in wanted}
+    try:
+        engines = {precision: Engine(content, graphs) for precision, content in contents.items()}
+        milliseconds: dict[Precision, list[float]] = {precision: [] for precision in wanted}
+        for _ in range(TRIALS if len(wanted) > 1 else 0):  # in turn, so that what else the machine does hits both
+            for precision, engine in engines.items():
+                began = time.perf_counter()
+                engine.try_out()
+                milliseconds[precision].append(time.perf_counter() - began)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"{model.path}: LiteRT cannot run its graphs ({error}). Export the model again") from None
+    best = min(wanted, key=lambda precision: statistics.median(milliseconds[precision] or [0.0]))
+    return best, contents[best], engines[best]
+
+
+Side = list[tuple[bytes, ...]]
+"""The texts of a group's one context, or of each of its items."""
+
+
+def _sides(inputs: Inputs, group: int, count: int, names: Sequence[Sequence[str]]) -> tuple[Side, Side]:
+    """A group's texts: of its context, and of its items."""
+    context, item = names
+    of_items = [inputs[name][group, :count] for name in item]
+    return [tuple(inputs[name][group] for name in context)], list(zip(*of_items, strict=True))
+
+
+def _texts_in(inputs: Inputs, item_count: NDArray[np.int32], names: Sequence[Sequence[str]]) -> Iterator[bytes]:
+    for group, count in enumerate(item_count):
+        for side in _sides(inputs, group, count, names):
+            for texts in side:
+                yield from texts
+
+
+def _side(texts: Sequence[Tokens], limit: int) -> Tokens:
+    """A side's tokens, at most `limit` and a separator, as `trainer.text.Tokeniser.side` makes them.
+
+    texts: each text's tokens and a separator; none: the separator alone.
+    """
+    if len(texts) == 1 and len(texts[0]) <= limit + 1:
+        return texts[0]
+    together = np.concatenate(texts)[:-1] if texts else SEPARATOR[:0]
+    return np.concatenate([together[:limit], SEPARATOR])
+
+
+def _bytes_of_text(found: Tokenised) -> int:
+    return found.tokens.nbytes + ENTRY_BYTES
+
+
+def _bytes_of_states(states: States) -> int:
+    return states.nbytes + ENTRY_BYTES
