@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from features.errors import InputError
 from serving.model_store import VerifiedModel
+from serving.settings import Settings
 
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)  # an import of an import's
@@ -23,20 +24,27 @@ class BackendError(Exception):
 
 
 class Backend(Protocol):
-    """One loaded model. Its methods may be called from several threads at once."""
+    """One loaded model. Its methods may be called from several threads at once.
+
+    seconds: what is left of a request's time, for those who can do something about it.
+    Errors: BackendError; Problem where what scores is elsewhere, and cannot be reached or answers wrongly.
+    """
 
     compiles_shapes: bool  # whether every new item count costs a compilation, so that counts are padded to buckets
 
-    def score(self, inputs: Inputs, item_count: NDArray[np.int32]) -> NDArray[np.float32]:
+    def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
         """inputs: each regular feature: context [groups, ...], item [groups, items, ...], text as bytes objects.
 
-        item_count: [groups]. Returns logits [groups, items], 0 behind item_count.
-        Errors: BackendError.
+        item_count: [groups]. Returns logits [groups, items]; what is behind item_count means nothing.
         """
         ...
 
-    def token_counts(self, texts: list[str]) -> NDArray[np.int32]:
+    def token_counts(self, texts: list[str], seconds: float) -> NDArray[np.int32]:
         """Each text's tokens, special tokens not counted and not truncated; zeros for a model without text."""
+        ...
+
+    def check(self) -> None:
+        """Errors: Problem where it could not score now. Asked whenever somebody asks whether the gateway is ready."""
         ...
 
 
@@ -51,9 +59,9 @@ class EmbeddedBackend:
         signatures = self._loaded.signatures
         self._rank = signatures["rank"]
         self._tokenize = signatures.get("tokenize")
-        self.compiles_shapes = _has_compiled_functions(self._rank)
+        self.compiles_shapes = compiles(self._rank.graph.as_graph_def())
 
-    def score(self, inputs: Inputs, item_count: NDArray[np.int32]) -> NDArray[np.float32]:
+    def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
         tensors = {name: tf.constant(values) for name, values in inputs.items()}
         try:
             scores: NDArray[np.float32] = self._rank(item_count=tf.constant(item_count), **tensors)["score"].numpy()
@@ -61,23 +69,37 @@ class EmbeddedBackend:
             raise BackendError(type(error).__name__) from None
         return scores
 
-    def token_counts(self, texts: list[str]) -> NDArray[np.int32]:
+    def token_counts(self, texts: list[str], seconds: float) -> NDArray[np.int32]:
         if self._tokenize is None:
             return np.zeros(len(texts), np.int32)
         counts: NDArray[np.int32] = self._tokenize(text=tf.constant(texts))["length"].numpy()
         return counts
 
-
-def _has_compiled_functions(function: Any) -> bool:
-    definition = function.graph.as_graph_def()
-    return any(f.attr["_XlaMustCompile"].b for f in definition.library.function if "_XlaMustCompile" in f.attr)
+    def check(self) -> None:
+        pass
 
 
-BACKENDS: dict[str, Callable[[VerifiedModel], Backend]] = {"embedded": EmbeddedBackend}
+def compiles(graph: Any) -> bool:
+    """Whether XLA compiles a function of this GraphDef, for every shape anew."""
+    return any(f.attr["_XlaMustCompile"].b for f in graph.library.function if "_XlaMustCompile" in f.attr)
 
 
-def backend_of(name: str, model: VerifiedModel) -> Backend:
-    """Loads the model into the backend of that name. Errors: InputError."""
-    if name not in BACKENDS:
-        raise InputError(f"backend {name!r} is unknown, expected one of {', '.join(BACKENDS)}")
-    return BACKENDS[name](model)
+def _embedded(model: VerifiedModel, settings: Settings) -> Backend:
+    return EmbeddedBackend(model)
+
+
+def _tf_serving(model: VerifiedModel, settings: Settings) -> Backend:
+    from serving.remote import connection_to
+    from serving.tf_serving import TensorFlowServingBackend  # imports this module
+
+    return TensorFlowServingBackend(model, connection_to(settings.tf_serving))
+
+
+BACKENDS: dict[str, Callable[[VerifiedModel, Settings], Backend]] = {"embedded": _embedded, "tf-serving": _tf_serving}
+
+
+def backend_of(model: VerifiedModel, settings: Settings) -> Backend:
+    """Loads the model into the backend that the settings name. Errors: InputError."""
+    if settings.backend not in BACKENDS:
+        raise InputError(f"backend {settings.backend!r} is unknown, expected one of {', '.join(BACKENDS)}")
+    return BACKENDS[settings.backend](model, settings)

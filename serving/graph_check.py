@@ -30,7 +30,7 @@ def check_graph(content: bytes, spec: FeatureSpec, where: str) -> None:
         raise InputError(f"{where} holds {len(saved.meta_graphs)} graphs, expected one. {REMEDY}")
     graph = saved.meta_graphs[0]
     _check_operations(graph, where)
-    _check_signatures(graph.signature_def, spec, where)
+    check_signatures(graph.signature_def, spec, where)
     _check_parsed_names(graph, spec, where)
 
 
@@ -67,7 +67,8 @@ def _functions_named_by(node: Any) -> Iterator[str]:
         yield from (function.name for function in value.list.func)
 
 
-def _check_signatures(signatures: Any, spec: FeatureSpec, where: str) -> None:
+def check_signatures(signatures: Any, spec: FeatureSpec, where: str) -> None:
+    """Refuses SignatureDefs, by name, that are not the contract's for this spec. Errors: InputError."""
     regular = {feature.name: feature for feature in spec.regular}
     expected = {"rank": {*regular, "item_count"}, "serving_default": {"examples"}, "tokenize": {"text"}}
     for name, signature in signatures.items():

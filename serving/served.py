@@ -43,7 +43,7 @@ def load(settings: Settings, version: int, before: FeatureSpec | None = None) ->
     if before is not None and (change := breaking_change(before, model.manifest.spec)) is not None:
         told = "clients would have to change first. Then ask for it by its number, or start the gateway again"
         raise InputError(f"{model.path} {change}: {told}")
-    ranker = ranking.Ranker(model, backends.backend_of(settings.backend, model))
+    ranker = ranking.Ranker(model, backends.backend_of(model, settings))
     reader = RequestReader(ranker.spec, settings.limits)
     return Served(ranker, reader, warm_up.warm_up(ranker, reader, settings.limits.items))
 
