@@ -108,8 +108,10 @@ def _rank_of(feature: Feature) -> int:
 
 
 def _check_type(what: str, info: Any, dtype: tf.DType, dimensions: int, where: str) -> None:
-    found = tf.dtypes.as_dtype(info.dtype)
-    shape = tf.TensorShape(info.tensor_shape)
+    try:
+        found, shape = tf.dtypes.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: {what} of signature 'rank' is of no type that TensorFlow has. {REMEDY}") from None
     if found != dtype or shape.rank not in (None, dimensions):
         told = f"{what} of signature 'rank' is {found.name} {shape}"
         raise InputError(f"{where}: {told}, expected {dtype.name} of {dimensions} dimensions. {REMEDY}")
