@@ -79,7 +79,7 @@ def bare_call(export_dir: Path) -> Callable[[dict[str, Any]], Callable[[], objec
     import numpy as np
     import tensorflow as tf
 
-    import serving.backends  # noqa: F401  registers the tokeniser's operations
+    import serving.backend  # noqa: F401  registers the tokeniser's operations
     from serving.model_store import find_version, verify
     from serving.ranking import inputs_of
     from serving.schemas import RequestReader

@@ -81,7 +81,7 @@ def _add_models(router: APIRouter, gateway: Gateway) -> None:
     @router.get("/v2/models/{name}/ready")
     @router.get("/v2/models/{name}/versions/{version}/ready")
     async def model_ready(name: str, version: str | None = None) -> Response:
-        served = open_inference.model_of(gateway.ready_models, name, version)
+        served = open_inference.model_of(await gateway.ready_models(), name, version)
         return JSONResponse({"name": served.name, "ready": True})
 
 
@@ -92,7 +92,7 @@ def _add_health(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        served = gateway.ready_models.current
+        served = (await gateway.ready_models()).current
         return JSONResponse({"status": "ready", "model": {"name": served.name, "version": served.version}})
 
     @app.get("/v2/health/live")
@@ -101,7 +101,7 @@ def _add_health(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/v2/health/ready")
     async def ready() -> Response:
-        return JSONResponse({"ready": bool(gateway.ready_models)})
+        return JSONResponse({"ready": bool(await gateway.ready_models())})
 
 
 def _add_pages(app: FastAPI, gateway: Gateway) -> None:

@@ -10,6 +10,7 @@ from serving.line import TIMEOUT_HEADER, Line, allowed_seconds, unless_left
 from serving.metrics import Metrics
 from serving.problems import Problem
 from serving.record import Record
+from serving.remote import connection_to
 from serving.request_body import Bodies
 from serving.served import Models
 from serving.settings import Settings
@@ -26,6 +27,9 @@ class Gateway:
         self.bodies = Bodies(settings.limits, settings.connections)
         self.line = Line(settings.queue)
         self.metrics = Metrics(self.versions, self.line, self.bodies)
+        self._checking: asyncio.Future[None] | None = None
+        if settings.backend == "tf-serving":
+            self.metrics.register(connection_to(settings.tf_serving))
 
     @property
     def models(self) -> Models:
@@ -38,18 +42,24 @@ class Gateway:
     def has_model(self) -> bool:
         return self.versions.models is not None
 
-    @property
-    def ready_models(self) -> Models:
-        """What answers, if a load balancer may send requests. Errors: Problem not-ready."""
+    async def ready_models(self) -> Models:
+        """What answers, if a load balancer may send requests. Errors: Problem not-ready; why its backend cannot score.
+
+        However many ask, the backend is checked by one thread at a time.
+        """
         if self.draining:
             raise Problem("not-ready", "The gateway is shutting down")
-        return self.models
+        models = self.models
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.ensure_future(asyncio.to_thread(models.current.ranker.check))
+        await asyncio.shield(self._checking)
+        return models
 
     async def answer(self, shape: Shape, request: Request, record: Record) -> bytes:
         """The request's answer in this shape, as JSON. Errors: Problem, ClientDisconnect."""
         models = self.models
-        allowed = allowed_seconds(request.headers.get(TIMEOUT_HEADER), self.settings.queue.request_seconds)
-        deadline = asyncio.get_running_loop().time() + allowed - record.seconds
+        record.allowed = allowed_seconds(request.headers.get(TIMEOUT_HEADER), self.settings.queue.request_seconds)
+        deadline = asyncio.get_running_loop().time() + record.seconds_left
         self.line.refuse_when_full()
         body = await self.bodies.read(request, deadline, record)
         work = partial(answer, shape, body, models, record)

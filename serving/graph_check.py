@@ -30,7 +30,7 @@ def check_graph(content: bytes, spec: FeatureSpec, where: str) -> None:
         raise InputError(f"{where} holds {len(saved.meta_graphs)} graphs, expected one. {REMEDY}")
     graph = saved.meta_graphs[0]
     _check_operations(graph, where)
-    _check_signatures(graph.signature_def, spec, where)
+    check_signatures(graph.signature_def, spec, where)
     _check_parsed_names(graph, spec, where)
 
 
@@ -67,7 +67,8 @@ def _functions_named_by(node: Any) -> Iterator[str]:
         yield from (function.name for function in value.list.func)
 
 
-def _check_signatures(signatures: Any, spec: FeatureSpec, where: str) -> None:
+def check_signatures(signatures: Any, spec: FeatureSpec, where: str) -> None:
+    """Refuses SignatureDefs, by name, that are not the contract's for this spec. Errors: InputError."""
     regular = {feature.name: feature for feature in spec.regular}
     expected = {
         "rank": {*regular, "item_count"},
@@ -112,8 +113,10 @@ def _rank_of(feature: Feature) -> int:
 
 
 def _check_type(what: str, info: Any, dtype: tf.DType, dimensions: int, where: str) -> None:
-    found = tf.dtypes.as_dtype(info.dtype)
-    shape = tf.TensorShape(info.tensor_shape)
+    try:
+        found, shape = tf.dtypes.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: {what} of signature 'rank' is of no type that TensorFlow has. {REMEDY}") from None
     if found != dtype or shape.rank not in (None, dimensions):
         told = f"{what} of signature 'rank' is {found.name} {shape}"
         raise InputError(f"{where}: {told}, expected {dtype.name} of {dimensions} dimensions. {REMEDY}")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from features.errors import InputError
 from features.litert import Engine, States, Tokens
 from features.manifest import LiteRtGraphs, Precision, litert_file
-from serving.backends import BackendError, Inputs, load_signatures
+from serving.backend import BackendError, Inputs, load_signatures
 from serving.kept import Kept
 from serving.model_store import VerifiedModel, read_file
 from serving.settings import LiteRt
@@ -55,7 +55,7 @@ class LiteRtBackend:
         for more in range(threads):
             self._engines.put(Engine(content, graphs) if more else engine)
 
-    def score(self, inputs: Inputs, item_count: NDArray[np.int32]) -> NDArray[np.float32]:
+    def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
         scores = np.zeros((len(item_count), item_count.max()), np.float32)
         try:
             others = self._prepared(inputs)
@@ -76,10 +76,13 @@ class LiteRtBackend:
             raise BackendError(type(error).__name__) from None
         return scores
 
-    def token_counts(self, texts: list[str]) -> NDArray[np.int32]:
+    def token_counts(self, texts: list[str], seconds: float) -> NDArray[np.int32]:
         encoded = [text.encode() for text in texts]
         tokenised = self._tokenised(encoded)
         return np.array([tokenised[text].total for text in encoded], np.int32)
+
+    def check(self) -> None:
+        pass
 
     def _tokenised(self, texts: Iterable[bytes]) -> dict[bytes, Tokenised]:
         """Each text's tokens; those that are not kept from before, in one call."""

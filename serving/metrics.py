@@ -54,6 +54,10 @@ class Metrics:
     def _histogram(self, name: str, said: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"privrank_{name}", said, labels, buckets=bounds, registry=self._registry)
 
+    def register(self, collector: Collector) -> None:
+        """Shows what another part of the process measures."""
+        self._registry.register(collector)
+
     def observe(self, record: Record, route: str, status: int) -> None:
         """Counts a request that has ended. status: 0 when its client left before the answer."""
         if status:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from features.elwc import QueryGroup
 from features.spec import Feature, FeatureSpec
 from features.values import Value
-from serving.backends import Backend, BackendError, Inputs
+from serving.backend import Backend, BackendError, Inputs
 from serving.model_store import VerifiedModel
 from serving.problems import Problem
 from serving.record import Record, Usage
@@ -55,10 +55,15 @@ class Ranker:
         self._inputs = self.spec.regular
         self._texts = {level: _texts_at(self.spec, level) for level in ("context", "item")}
 
+    def check(self) -> None:
+        """Errors: Problem where the backend could not score now."""
+        self._backend.check()
+
     def rank(self, requests: Sequence[RankRequest], record: Record) -> list[Ranking | Problem]:
         """Each request's ranking, in their order; or its problem, which leaves the others alone.
 
         The problems are model-failed and non-finite-score.
+        Errors: Problem where the backend is out of reach for all of them.
         """
         answers: dict[int, Ranking | Problem] = {}
         sizes = [len(request.group.items) for request in requests]
@@ -74,14 +79,14 @@ class Ranker:
         counts = np.array([len(group.items) for group in groups], np.int32)
         try:
             with record.stage("score"):
-                logits = self._backend.score(inputs, counts)
+                logits = self._backend.score(inputs, counts, record.seconds_left)
+            with record.stage("tokens"):
+                tokens = self._token_counts(groups, record)
         except BackendError as error:
             if len(requests) > 1:
                 return [self._rank_together([request], padded, record)[0] for request in requests]
             return [Problem("model-failed", f"version {self.model.version} could not score: {error}")]
         record.calls.append((len(groups), padded))
-        with record.stage("tokens"):
-            tokens = self._token_counts(groups)
         return [
             self._sorted(request, row[:count], _of_group(inputs, place, count, self.spec), *tokens[place], record)
             for place, (request, row, count) in enumerate(zip(requests, logits, counts, strict=True))
@@ -112,13 +117,15 @@ class Ranker:
         debug = {"logit": logit, "tokens": tokens} if request.debug else None
         return RankedItem(request.ids[index], index, score, texts, debug)
 
-    def _token_counts(self, groups: list[QueryGroup]) -> list[tuple[int, NDArray[np.int64]]]:
+    def _token_counts(self, groups: list[QueryGroup], record: Record) -> list[tuple[int, NDArray[np.int64]]]:
         """Each group's tokens: its context's, and its items' int64 [items]. One call of the tokeniser for all."""
         texts: list[str] = []
         for group in groups:
             texts += [str(group.context[f.name]) for f in self._texts["context"]]
             texts += [str(item[f.name]) for f in self._texts["item"] for item in group.items]
-        counts = self._backend.token_counts(texts).astype(np.int64) if texts else np.zeros(0, np.int64)
+        counts = np.zeros(0, np.int64)
+        if texts:
+            counts = self._backend.token_counts(texts, record.seconds_left).astype(np.int64)
         found, at, of_context, columns = [], 0, len(self._texts["context"]), len(self._texts["item"])
         for group in groups:
             items_at = at + of_context

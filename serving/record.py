@@ -1,5 +1,6 @@
 """What one request did: written while it is answered, read at its end for the log, the headers and /metrics."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ class Record:
     request_id: str
     span: Span
     began: float = field(default_factory=time.perf_counter)
+    allowed: float = math.inf  # seconds that it may take
     stages: dict[str, float] = field(default_factory=dict)  # stage -> seconds
     usage: Usage | None = None  # of a request that was ranked
     versions: list[int] = field(default_factory=list)  # of the model, that answered
@@ -67,6 +69,11 @@ class Record:
     def seconds(self) -> float:
         """Since the request's head was read."""
         return time.perf_counter() - self.began
+
+    @property
+    def seconds_left(self) -> float:
+        """Of those allowed; negative when it is late."""
+        return self.allowed - self.seconds
 
     def server_timing(self) -> str:
         """The Server-Timing header (W3C): milliseconds a stage, and in total."""

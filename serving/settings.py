@@ -55,6 +55,18 @@ class LiteRt(Section):
     kept_bytes: int = Field(default=256 << 20, ge=1 << 20)  # bytes of texts' tokens and states, for each version
 
 
+class TensorFlowServing(Section):
+    """The model server of the backend `tf-serving`, spoken to by gRPC."""
+
+    address: str = ""  # host:port; a name of several addresses is asked in turn
+    ca_file: str = ""  # PEM of who signed its certificate: TLS; without, it is spoken to in plain
+    seconds: float = Field(default=5.0, gt=0)  # a call's longest time; what is left of the request's may be shorter
+    retries: int = Field(default=1, ge=0)  # of a call that did not reach it, within that time
+    failures: int = Field(default=5, ge=1)  # calls in a row without an answer, until nobody asks for a while
+    open_seconds: float = Field(default=2.0, gt=0)  # for so long; then one call tries
+    message_bytes: int = Field(default=32 << 20, ge=1024)  # bytes of a request or an answer
+
+
 class Admin(Section):
     """The administration's own port; there is none without a key."""
 
@@ -82,6 +94,7 @@ class Settings(Section):
     queue: Queue = Queue()
     reloading: Reloading = Reloading()
     litert: LiteRt = LiteRt()
+    tf_serving: TensorFlowServing = TensorFlowServing()
     admin: Admin = Admin()
 
 

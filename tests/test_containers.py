@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from google.protobuf import text_format
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
+from serving.settings import settings_of
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -86,9 +90,9 @@ def test_the_linter_notices_a_bad_dockerfile(tmp_path: Path):
     assert "DL3006" in done.stdout  # an image without a version
 
 
-def test_the_compose_file_follows_the_compose_schema():
+def test_the_compose_files_follow_the_compose_schema():
     schema = ("--builtin-schema", "vendor.compose-spec")
-    done = run(str(BIN / "check-jsonschema"), *schema, "docker-compose.yml")
+    done = run(str(BIN / "check-jsonschema"), *schema, "docker-compose.yml", "docker-compose.tf-serving.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -188,6 +192,23 @@ def test_only_the_gateway_has_a_network_and_only_this_machine_reaches_it():
     for step in STEPS:
         assert services[step]["network_mode"] == "none"
         assert "ports" not in services[step]
+
+
+def test_the_model_server_holds_the_demo_s_model_and_the_gateway_asks_it():
+    services = yaml.safe_load((ROOT / "docker-compose.tf-serving.yml").read_text())["services"]
+    server, gateway = services["model-server"], services["gateway"]["command"]
+    plain = compose()["services"]["gateway"]["command"]
+    assert gateway == [*plain, "--settings", "configs/tf_serving/gateway.yaml"]
+    assert (server["read_only"], server["cap_drop"], "ports" in server) == (True, ["ALL"], False)
+    settings = settings_of({"export_dir": plain[1]}, str(ROOT / gateway[-1]))
+    assert (settings.backend, settings.tf_serving.address) == ("tf-serving", "model-server:8500")
+    assert "--port=8500" in server["command"]
+    [listed] = [argument for argument in server["command"] if "model_config_file" in argument]
+    path = ROOT / listed.removeprefix("--model_config_file=/privrank/")
+    [model] = text_format.Parse(path.read_text(), ModelServerConfig()).model_config_list.config
+    task = yaml.safe_load((ROOT / "configs/product_search.yaml").read_text())
+    assert (model.name, model.base_path) == (task["name"], f"/privrank/{plain[1]}")
+    assert model.model_version_policy.latest.num_versions == settings.reloading.resident
 
 
 def test_the_health_check_asks_whether_the_gateway_is_ready():

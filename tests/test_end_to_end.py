@@ -222,13 +222,13 @@ def test_litert_scores_any_text_as_the_saved_model_does_whether_kept_or_new(made
     embedded, litert = (backend_of(model, Settings(export_dir=folder, backend=name)) for name in ("embedded", "litert"))
     titles = [TEXTS, TEXTS[1:2] * 40, [*TEXTS, "oak table"] * 3]
     inputs, counts = inputs_of_texts([TEXTS[2], "", TEXTS[3]], titles)
-    expected = embedded.score(inputs, counts)
+    expected = embedded.score(inputs, counts, 5.0)
     behind = np.arange(expected.shape[1]) >= counts[:, np.newaxis]
     for _ in range(2):  # the second time everything is kept
-        found = litert.score(inputs, counts)
+        found = litert.score(inputs, counts, 5.0)
         np.testing.assert_allclose(found, expected, atol=1e-5)
         assert (found[behind] == 0.0).all()
     assert expected[~behind].std() > 0.01
-    np.testing.assert_array_equal(litert.token_counts(TEXTS), embedded.token_counts(TEXTS))
+    np.testing.assert_array_equal(litert.token_counts(TEXTS, 5.0), embedded.token_counts(TEXTS, 5.0))
     assert litert.tokens.hits > litert.tokens.misses > 0
     assert litert.states.hits > litert.states.misses > 0

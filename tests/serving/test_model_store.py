@@ -205,6 +205,10 @@ def wrong_type(saved: Any) -> None:
     saved.meta_graphs[0].signature_def["rank"].inputs["title"].dtype = tf.float32.as_datatype_enum
 
 
+def unknown_type(saved: Any) -> None:
+    saved.meta_graphs[0].signature_def["rank"].inputs["title"].dtype = 99
+
+
 def score_by_the_saver(saved: Any) -> None:
     graph = saved.meta_graphs[0]
     graph.signature_def["rank"].outputs["score"].name = graph.saver_def.save_tensor_name
@@ -229,6 +233,7 @@ EDITS = [
     (drop_tokenize, "no signature 'tokenize'"),
     (drop_input, "signature 'rank' has no input 'title'"),
     (wrong_type, "input 'title' of signature 'rank' is float32"),
+    (unknown_type, "input 'title' of signature 'rank' is of no type that TensorFlow has"),
     (score_by_the_saver, "a signature writes variables or files"),
     (descriptor_from_a_file, "reads its descriptor from a file"),
     (two_graphs, "holds 2 graphs"),

@@ -1,0 +1,60 @@
+"""Where scores are computed. A backend takes raw feature values as arrays, and knows nothing of requests."""
+
+import warnings
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from features.errors import InputError
+from serving.model_store import VerifiedModel
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)  # an import of an import's
+    import tensorflow_text  # noqa: F401  registers the tokeniser's operations before a graph that has them is loaded
+
+Inputs = dict[str, NDArray[Any]]
+
+
+class BackendError(Exception):
+    """A model that is loaded could not score. The message quotes nothing of the request."""
+
+
+class Backend(Protocol):
+    """One loaded model. Its methods may be called from several threads at once.
+
+    seconds: what is left of a request's time, for those who can do something about it.
+    Errors: BackendError; Problem where what scores is elsewhere, and cannot be reached or answers wrongly.
+    """
+
+    compiles_shapes: bool  # whether every new item count costs a compilation, so that counts are padded to buckets
+
+    def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
+        """inputs: each regular feature: context [groups, ...], item [groups, items, ...], text as bytes objects.
+
+        item_count: [groups]. Returns logits [groups, items]; what is behind item_count means nothing.
+        """
+        ...
+
+    def token_counts(self, texts: list[str], seconds: float) -> NDArray[np.int32]:
+        """Each text's tokens, special tokens not counted and not truncated; zeros for a model without text."""
+        ...
+
+    def check(self) -> None:
+        """Errors: Problem where it could not score now. Asked whenever somebody asks whether the gateway is ready."""
+        ...
+
+
+def load_signatures(model: VerifiedModel) -> tuple[Any, Any]:
+    """The SavedModel and its signatures by name. Errors: InputError."""
+    try:
+        loaded = tf.saved_model.load(model.path)
+    except (tf.errors.OpError, OSError, ValueError, KeyError) as error:
+        raise InputError(f"{model.path} cannot be loaded: {error}. Export the model again") from None
+    return loaded, loaded.signatures
+
+
+def compiles(graph: Any) -> bool:
+    """Whether XLA compiles a function of this GraphDef, for every shape anew."""
+    return any(f.attr["_XlaMustCompile"].b for f in graph.library.function if "_XlaMustCompile" in f.attr)
