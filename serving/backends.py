@@ -39,6 +39,10 @@ class Backend(Protocol):
         """Each text's tokens, special tokens not counted and not truncated; zeros for a model without text."""
         ...
 
+    def tokens(self, texts: list[str]) -> list[list[int]]:
+        """The tokens that `token_counts` counts, of a model with text."""
+        ...
+
 
 class EmbeddedBackend:
     """The SavedModel in this process, on whatever device TensorFlow finds."""
@@ -66,6 +70,12 @@ class EmbeddedBackend:
             return np.zeros(len(texts), np.int32)
         counts: NDArray[np.int32] = self._tokenize(text=tf.constant(texts))["length"].numpy()
         return counts
+
+    def tokens(self, texts: list[str]) -> list[list[int]]:
+        found = self._tokenize(text=tf.constant(texts))
+        return [
+            row[:length].tolist() for row, length in zip(found["tokens"].numpy(), found["length"].numpy(), strict=True)
+        ]
 
 
 def _has_compiled_functions(function: Any) -> bool:

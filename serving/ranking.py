@@ -1,7 +1,7 @@
 """Scores query groups and sorts them: the whole of a request between its reading and its answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from serving.model_store import VerifiedModel
 from serving.problems import Problem
 from serving.record import Record, Usage
 from serving.schemas import RankRequest
+from serving.words import Matches
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # items; groups of one bucket are scored in one call
 
@@ -102,15 +103,25 @@ class Ranker:
             return Problem("non-finite-score", told)
         scores = sigmoid(logits)
         record.scores.append((self.model.version, scores))
-        order = np.argsort(-scores, kind="stable")[: request.top_n]
-        results = [self._result(request, int(i), float(scores[i]), float(logits[i]), int(in_items[i])) for i in order]
+        order = [int(index) for index in np.argsort(-scores, kind="stable")[: request.top_n]]
+        texts = self._texts["item"] if request.return_titles else ()
+        results = [
+            RankedItem(request.ids[i], i, float(scores[i]), {f.name: request.group.items[i][f.name] for f in texts})
+            for i in order
+        ]
+        if request.debug:
+            with record.stage("tokens"):
+                debugs = self._debugs(request.group, order, logits, in_items)
+            results = [replace(result, debug=debug) for result, debug in zip(results, debugs, strict=True)]
         return Ranking(self.model.manifest.name, self.model.version, results, self._usage(values, in_context, in_items))
 
-    def _result(self, request: RankRequest, index: int, score: float, logit: float, tokens: int) -> RankedItem:
-        item = request.group.items[index]
-        texts = {f.name: item[f.name] for f in self._texts["item"]} if request.return_titles else {}
-        debug = {"logit": logit, "tokens": tokens} if request.debug else None
-        return RankedItem(request.ids[index], index, score, texts, debug)
+    def _debugs(
+        self, group: QueryGroup, order: list[int], logits: NDArray[np.float32], in_items: NDArray[np.int64]
+    ) -> list[dict[str, Any]]:
+        """What `debug` adds to each result."""
+        names = {level: [feature.name for feature in features] for level, features in self._texts.items()}
+        matches = Matches(group, names, self.model.manifest.limits, self._backend)
+        return [{"logit": float(logits[i]), "tokens": int(in_items[i]), "words": matches.of(i)} for i in order]
 
     def _token_counts(self, groups: list[QueryGroup]) -> list[tuple[int, NDArray[np.int64]]]:
         """Each group's tokens: its context's, and its items' int64 [items]. One call of the tokeniser for all."""
