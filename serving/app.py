@@ -109,7 +109,7 @@ def _add_pages(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/")
     async def playground() -> Response:
-        return pages.playground(gateway.models.current) if gateway.has_model else pages.loading()
+        return pages.playground(gateway.models) if gateway.has_model else pages.loading()
 
     @app.get("/playground/{name}")
     async def asset(name: str) -> Response:
