@@ -40,7 +40,7 @@ def create_app(gateway: Gateway) -> FastAPI:
 def new_app(gateway: Gateway) -> FastAPI:
     """An app without routes, whose errors are problems and whose requests are logged and counted."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.add_middleware(RequestTelemetry, metrics=gateway.metrics)
+    app.add_middleware(RequestTelemetry, metrics=gateway.metrics, tracing=gateway.tracing)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(HTTPException, _on_http_exception)
     return app

@@ -13,6 +13,7 @@ from serving.record import Record
 from serving.request_body import Bodies
 from serving.served import Models
 from serving.settings import Settings
+from serving.tracing import Tracing
 from serving.versions import Versions
 
 
@@ -25,7 +26,8 @@ class Gateway:
         self.versions = Versions(settings)
         self.bodies = Bodies(settings.limits, settings.connections)
         self.line = Line(settings.queue)
-        self.metrics = Metrics(self.versions, self.line, self.bodies)
+        self.tracing = Tracing(settings.tracing)
+        self.metrics = Metrics(self.versions, self.line, self.bodies, self.tracing)
 
     @property
     def models(self) -> Models:

@@ -74,7 +74,7 @@ class Ranker:
         inputs = inputs_of(groups, self._inputs, padded)
         counts = np.array([len(group.items) for group in groups], np.int32)
         try:
-            with record.stage("score"):
+            with record.stage("score", version=self.model.version, groups=len(groups), items=padded):
                 logits = self._backend.score(inputs, counts)
         except BackendError as error:
             if len(requests) > 1:

@@ -47,6 +47,17 @@ class Reloading(Section):
     resident: int = Field(default=2, ge=1)  # versions held in memory: the one that serves and those before it
 
 
+class Tracing(Section):
+    """Spans of requests, told to an OpenTelemetry collector; there are none without an endpoint."""
+
+    endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")  # takes OTLP over HTTP: http://host:4318/v1/traces
+    service: str = "privrank"  # `service.name`
+    share_of_new: float = Field(default=0.0, ge=0, le=1)  # of the traces that begin here, how many are recorded
+    waiting: int = Field(default=1000, ge=1)  # requests whose spans wait to be told; those beyond are not told
+    every_seconds: float = Field(default=1.0, gt=0)  # between two tellings
+    timeout_seconds: float = Field(default=5.0, gt=0)  # that the collector has to take one
+
+
 class Admin(Section):
     """The administration's own port; there is none without a key."""
 
@@ -73,6 +84,7 @@ class Settings(Section):
     connections: Connections = Connections()
     queue: Queue = Queue()
     reloading: Reloading = Reloading()
+    tracing: Tracing = Tracing()
     admin: Admin = Admin()
 
 
