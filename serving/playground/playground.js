@@ -4,7 +4,8 @@ import { drawMoves, fullBar, glide, moveOf, rowOf, swappedPairs, topsOf } from "
 const PAUSE = 350; // milliseconds without typing, after which is ranked
 
 const [form, itemLines, sample, version, beside, keyInput] = ["form", "items", "sample", "version", "beside", "key"].map(at);
-const [results, resultsBeside, moves, status, curl, back] = ["results", "results-beside", "moves", "status", "curl", "back"].map(at);
+const [results, resultsBeside, moves] = ["results", "results-beside", "moves"].map(at);
+const [status, curl, back] = ["status", "curl", "back"].map(at);
 const fields = [...form.querySelectorAll("input[data-name]")];
 let running = new AbortController();
 let pause = 0;
@@ -59,8 +60,9 @@ async function rank() {
     const bodies = pins.map(bodyOf);
     const began = performance.now();
     const answers = await Promise.all(bodies.map((body) => answerTo({ ...body, debug: true }, keyInput?.value, signal)));
+    const milliseconds = performance.now() - began;
     show(answers, bodies[0].items);
-    tell(answers, performance.now() - began);
+    tell(answers, milliseconds);
   } catch (error) {
     if (signal.aborted) return;
     results.parentElement.parentElement.classList.add("stale");
@@ -91,11 +93,14 @@ function show(answers, items) {
   const full = fullBar(answers);
   at("full").textContent = full;
   at("legend").hidden = false;
+  at("marks").hidden = Object.keys(answer.results[0].debug.words).length === 0;
   back.hidden = true;
   modelsOrder = orderOf(answer);
   draw(results, answer, items, full, (row) => !other && row.append(buttonsOf(row)));
   const where = `in version ${answer.model.version}`;
-  draw(resultsBeside, other ?? { results: [] }, items, full, (row, place) => row.firstChild.append(moveOf(modelsOrder.indexOf(row.dataset.index) + 1, place, where)));
+  draw(resultsBeside, other ?? { results: [] }, items, full, (row, place) => {
+    row.firstChild.append(moveOf(modelsOrder.indexOf(row.dataset.index) + 1, place, where));
+  });
   for (const [heading, of] of [["results-of", answer], ["beside-of", other]]) {
     at(heading).hidden = !other;
     at(heading).textContent = other ? `Version ${of.model.version}` : "";
@@ -178,10 +183,10 @@ form.addEventListener("submit", (event) => {
   event.preventDefault();
   rank();
 });
-form.addEventListener("input", () => {
+form.addEventListener("input", (event) => {
   showCurl();
   clearTimeout(pause);
-  pause = setTimeout(rank, PAUSE);
+  if (event.target !== keyInput && keyInput?.value !== "") pause = setTimeout(rank, PAUSE); // never with half a key
 });
 itemLines.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {

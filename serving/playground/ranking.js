@@ -39,7 +39,8 @@ function whatOf(result, item, contextNames) {
     for (const word of words) text.append(...marked(word));
     if (words.length > 0) what.append(text);
   }
-  const others = typeof item === "string" ? [] : Object.entries(item).filter(([name]) => !(name in result.debug.words) && name !== "id");
+  const values = typeof item === "string" ? [] : Object.entries(item);
+  const others = values.filter(([name]) => !(name in result.debug.words) && name !== "id");
   for (const [name, value] of others) what.append(element("span", "value", `${name} ${JSON.stringify(value)}`));
   return what;
 }
@@ -66,10 +67,10 @@ function missingOf(result, contextNames) {
 /** What a row says of where the item stands elsewhere: `from` is its place there. */
 export function moveOf(from, place, where) {
   const by = from - place;
-  const move = element("span", by > 0 ? "move up" : by < 0 ? "move down" : "move", by > 0 ? `▲ ${by}` : by < 0 ? `▼ ${-by}` : "=");
+  const [className, sign] = by > 0 ? ["move up", `▲ ${by}`] : by < 0 ? ["move down", `▼ ${-by}`] : ["move", "="];
+  const move = element("span", className, sign);
   move.title = `place ${from} ${where}`;
-  const said = element("span", "said", `, place ${from} ${where}`);
-  move.append(said);
+  move.append(element("span", "said", `, place ${from} ${where}`));
   return move;
 }
 
@@ -88,7 +89,8 @@ export function topsOf(list) {
 
 /** Lines from each item of one list to the same item of the other. */
 export function drawMoves(svg, left, right) {
-  const middle = (row) => row.offsetTop + row.offsetHeight / 2 - svg.getBoundingClientRect().top + row.offsetParent.getBoundingClientRect().top;
+  const topOf = (shown) => shown.getBoundingClientRect().top;
+  const middle = (row) => topOf(row.offsetParent) - topOf(svg) + row.offsetTop + row.offsetHeight / 2;
   const width = svg.clientWidth;
   const places = new Map([...right.children].map((row, place) => [row.dataset.index, [row, place]]));
   svg.replaceChildren(...[...left.children].map((row, place) => {

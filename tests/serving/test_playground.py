@@ -196,6 +196,9 @@ def test_a_phone_needs_no_sideways_scrolling(shop: GatewayProcess, rich: Gateway
             browser.open(gateway.address + path)
             if path == "/":
                 browser.wait_for(f"return {RANKED}.length")
+                if gateway is rich:
+                    write(browser, items=json.dumps({"title": "w" * 300, "brand": "b" * 300}))
+                    ranked(browser, "w" * 300 + 'brand "' + "b" * 300 + '"')
             assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
             assert browser.run("return window.innerWidth") == 375
 
