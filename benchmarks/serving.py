@@ -1,4 +1,6 @@
-"""Latency of /rank over HTTP, beside the bare model call with the same items in the same run.
+"""Latency of /rank over HTTP by backend, beside the bare call of the SavedModel with the same items in the same run.
+
+The same items are asked again and again, so that `litert` has kept their tokens.
 
 `python -m benchmarks.serving --export-dir build/demo/run/export`
 """
@@ -10,8 +12,10 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -101,29 +105,40 @@ def bare_call(export_dir: Path) -> Callable[[dict[str, Any]], Callable[[], objec
 
 
 def bench_serving(export_dir: Path) -> None:
-    """Emits p50 and p99 for each number of items; the peer is the bare model call.
+    """Emits p50 and p99 for each backend and number of items; the peer is the bare call of the SavedModel.
 
     Errors: InputError without an export to serve.
     """
-    sample = first_question(newest_manifest(export_dir))
-    bare = bare_call(export_dir)
-    with running_gateway(export_dir, free_port()) as address:
-        at = urlsplit(address)
-        connection = http.client.HTTPConnection(str(at.hostname), at.port, timeout=60)
+    manifest = newest_manifest(export_dir)
+    sample, bare = first_question(manifest), bare_call(export_dir)
+    with ExitStack() as running:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        connections = {}
+        for backend in ("embedded", *(["litert"] if manifest.litert else [])):
+            settings = folder / f"{backend}.yaml"
+            settings.write_text(f"backend: {backend}\n")
+            address = urlsplit(running.enter_context(running_gateway(export_dir, free_port(), settings)))
+            connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+            connections[backend] = running.enter_context(closing(connection))
         for items in ITEMS:
             question = question_of(sample, items)
-            calls = {"gateway": http_call(connection, question), "model": bare(question)}
-            rounds: dict[str, list[list[float]]] = {"gateway": [], "model": []}
-            for _ in range(ROUNDS):
-                for name, call in calls.items():
-                    rounds[name].append(milliseconds_of(call, CALLS[items]))
-            for label, share in (("p50", 0.5), ("p99", 0.99)):
-                over_http, alone = (
-                    statistics.median(percentile(ordered, share) for ordered in rounds[name])
-                    for name in ("gateway", "model")
-                )
-                emit(f"rank_{label}_{items}_items", over_http, "ms", peer=alone)
-        connection.close()
+            calls = {name: http_call(connection, question) for name, connection in connections.items()}
+            _bench_items(items, calls, bare(question))
+
+
+def _bench_items(items: int, over_http: dict[str, Callable[[], object]], model: Callable[[], object]) -> None:
+    """over_http: the same question to each backend's gateway; they and the model take turns."""
+    calls = over_http | {"model": model}
+    rounds: dict[str, list[list[float]]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            rounds[name].append(milliseconds_of(call, CALLS[items]))
+    for label, share in (("p50", 0.5), ("p99", 0.99)):
+        found = {
+            name: statistics.median(percentile(ordered, share) for ordered in taken) for name, taken in rounds.items()
+        }
+        for backend in over_http:
+            emit(f"{backend}_{label}_{items}_items", found[backend], "ms", peer=found["model"])
 
 
 def main() -> None:

@@ -93,6 +93,7 @@ def serve(settings: Settings) -> None:
         server.run(sockets=sockets)
     finally:
         gateway.versions.stop()
+        gateway.tracing.stop()
     if gateway.versions.failure is not None:
         raise gateway.versions.failure
     log("ended")

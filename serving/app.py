@@ -40,7 +40,7 @@ def create_app(gateway: Gateway) -> FastAPI:
 def new_app(gateway: Gateway) -> FastAPI:
     """An app without routes, whose errors are problems and whose requests are logged and counted."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.add_middleware(RequestTelemetry, metrics=gateway.metrics)
+    app.add_middleware(RequestTelemetry, metrics=gateway.metrics, tracing=gateway.tracing)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(HTTPException, _on_http_exception)
     return app
@@ -109,7 +109,7 @@ def _add_pages(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/")
     async def playground() -> Response:
-        return pages.playground(gateway.models.current) if gateway.has_model else pages.loading()
+        return pages.playground(gateway.models) if gateway.has_model else pages.loading()
 
     @app.get("/playground/{name}")
     async def asset(name: str) -> Response:

@@ -63,13 +63,15 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_gateway(export_dir: Path, port: int) -> Iterator[str]:
+def running_gateway(export_dir: Path, port: int, settings: Path | None = None) -> Iterator[str]:
     """A gateway process of its own, ready to rank; its address. It is stopped on the way out.
 
+    settings: its settings file.
     Errors: InputError with the gateway's last words when it ends or is not ready in time.
     """
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "serving", "--export-dir", str(export_dir), "--port", str(port)]
+    command += ["--settings", str(settings)] if settings else []
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:

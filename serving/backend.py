@@ -1,6 +1,7 @@
 """Where scores are computed. A backend takes raw feature values as arrays, and knows nothing of requests."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,6 +9,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from features.errors import InputError
+from serving.kept import Kept
 from serving.model_store import VerifiedModel
 
 with warnings.catch_warnings():
@@ -28,6 +30,7 @@ class Backend(Protocol):
     Errors: BackendError; Problem where what scores is elsewhere, and cannot be reached or answers wrongly.
     """
 
+    kept: Mapping[str, Kept[Any, Any]]  # of texts that come again, by what it is; for /metrics
     compiles_shapes: bool  # whether every new item count costs a compilation, so that counts are padded to buckets
 
     def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
@@ -39,6 +42,10 @@ class Backend(Protocol):
 
     def token_counts(self, texts: list[str], seconds: float) -> NDArray[np.int32]:
         """Each text's tokens, special tokens not counted and not truncated; zeros for a model without text."""
+        ...
+
+    def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
+        """The tokens that `token_counts` counts, of a model with text."""
         ...
 
     def check(self) -> None:
@@ -58,3 +65,8 @@ def load_signatures(model: VerifiedModel) -> tuple[Any, Any]:
 def compiles(graph: Any) -> bool:
     """Whether XLA compiles a function of this GraphDef, for every shape anew."""
     return any(f.attr["_XlaMustCompile"].b for f in graph.library.function if "_XlaMustCompile" in f.attr)
+
+
+def without_padding(tokens: NDArray[np.int32]) -> list[list[int]]:
+    """The rows of what `tokenize` returns; 0 is the id of padding alone."""
+    return [row[row > 0].tolist() for row in tokens]

@@ -1,16 +1,21 @@
 """The backend `embedded`: the SavedModel in this process."""
 
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from serving.backend import BackendError, Inputs, compiles, load_signatures
+from serving.backend import BackendError, Inputs, compiles, load_signatures, without_padding
+from serving.kept import Kept
 from serving.model_store import VerifiedModel
 
 
 class EmbeddedBackend:
     """The SavedModel in this process, on whatever device TensorFlow finds."""
+
+    kept: Mapping[str, Kept[Any, Any]] = {}
 
     def __init__(self, model: VerifiedModel) -> None:
         self._loaded, signatures = load_signatures(model)  # held: its variables live as long as this object
@@ -31,6 +36,9 @@ class EmbeddedBackend:
             return np.zeros(len(texts), np.int32)
         counts: NDArray[np.int32] = self._tokenize(text=tf.constant(texts))["length"].numpy()
         return counts
+
+    def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
+        return without_padding(self._tokenize(text=tf.constant(texts))["tokens"].numpy())
 
     def check(self) -> None:
         pass

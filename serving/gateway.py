@@ -14,6 +14,7 @@ from serving.remote import connection_to
 from serving.request_body import Bodies
 from serving.served import Models
 from serving.settings import Settings
+from serving.tracing import Tracing
 from serving.versions import Versions
 
 
@@ -26,7 +27,8 @@ class Gateway:
         self.versions = Versions(settings)
         self.bodies = Bodies(settings.limits, settings.connections)
         self.line = Line(settings.queue)
-        self.metrics = Metrics(self.versions, self.line, self.bodies)
+        self.tracing = Tracing(settings.tracing)
+        self.metrics = Metrics(self.versions, self.line, self.bodies, self.tracing)
         self._checking: asyncio.Future[None] | None = None
         if settings.backend == "tf-serving":
             self.metrics.register(connection_to(settings.tf_serving))

@@ -28,6 +28,17 @@ USAGE: Json = {
     },
 }
 
+WORD: Json = {
+    "type": "object",
+    "required": ["text", "tokens", "read", "matched"],
+    "properties": {
+        "text": {"type": "string"},
+        "tokens": {"type": "integer"},
+        "read": {"type": "integer", "description": "its tokens that the model reads"},
+        "matched": {"type": "integer", "description": "those of them that the other side, query or item, has too"},
+    },
+}
+
 RESULT: Json = {
     "type": "object",
     "required": ["id", "index", "score"],
@@ -35,6 +46,20 @@ RESULT: Json = {
         "id": {"type": "string"},
         "index": {"type": "integer", "description": "place in the request's items"},
         "score": {"type": "number", "minimum": 0, "maximum": 1, "description": "sigma(logit)"},
+        "debug": {
+            "type": "object",
+            "required": ["logit", "tokens", "words"],
+            "properties": {
+                "logit": {"type": "number"},
+                "tokens": {"type": "integer", "description": "the item's, before truncation"},
+                "words": {
+                    "type": "object",
+                    "description": "by text feature: the text cut into words, the space before each included",
+                    "additionalProperties": {"type": "array", "items": WORD},
+                },
+            },
+            "description": "where debug is true",
+        },
     },
 }
 
@@ -152,7 +177,7 @@ def request_schema(spec: FeatureSpec, bare: Feature | None, limits: RequestLimit
         "top_n": {"type": ["integer", "null"], "minimum": 1, "description": "answer the best so many; all by default"},
         "return_titles": {"type": ["boolean", "null"], "description": "repeat each item's text in its result"},
         "model_version": {"type": ["integer", "null"], "minimum": 0, "description": "refuse any other version"},
-        "debug": {"type": ["boolean", "null"], "description": "add each result's logit and tokens"},
+        "debug": {"type": ["boolean", "null"], "description": "add each result's logit, tokens and words"},
     }
     return schema
 

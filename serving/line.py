@@ -53,7 +53,7 @@ class Line:
         entered = time.perf_counter()
 
         def timed() -> T:
-            record.stages["queue"] = time.perf_counter() - entered
+            record.was_in("queue", entered)
             return work()
 
         future = self._threads.submit(timed)

@@ -6,7 +6,7 @@ What is no arithmetic of the student stays TensorFlow's: the exported graph's ow
 import queue
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from features.errors import InputError
 from features.litert import Engine, States, Tokens
 from features.manifest import LiteRtGraphs, Precision, litert_file
-from serving.backend import BackendError, Inputs, load_signatures
+from serving.backend import BackendError, Inputs, load_signatures, without_padding
 from serving.kept import Kept
 from serving.model_store import VerifiedModel, read_file
 from serving.settings import LiteRt
@@ -48,8 +48,11 @@ class LiteRtBackend:
         self._loaded, signatures = load_signatures(model)  # held: its tables live as long as this object
         self._tokenize, self._prepare = signatures["tokenize"], signatures.get("prepare")
         share = TOKENS_SHARE if graphs.split else 1.0
-        self.tokens: Kept[bytes, Tokenised] = Kept(int(settings.kept_bytes * share), _bytes_of_text)
-        self.states: Kept[bytes, States] = Kept(int(settings.kept_bytes * (1 - share)), _bytes_of_states)
+        self._kept_tokens: Kept[bytes, Tokenised] = Kept(int(settings.kept_bytes * share), _bytes_of_text)
+        self._kept_states: Kept[bytes, States] = Kept(int(settings.kept_bytes * (1 - share)), _bytes_of_states)
+        self.kept: Mapping[str, Kept[Any, Any]] = {"tokens": self._kept_tokens} | (
+            {"states": self._kept_states} if graphs.split else {}
+        )
         self.precision, content, engine = _fastest(model, graphs, settings.precision)
         self._engines: queue.LifoQueue[Engine] = queue.LifoQueue()
         for more in range(threads):
@@ -81,6 +84,9 @@ class LiteRtBackend:
         tokenised = self._tokenised(encoded)
         return np.array([tokenised[text].total for text in encoded], np.int32)
 
+    def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
+        return without_padding(self._tokenize(text=tf.constant(texts))["tokens"].numpy())
+
     def check(self) -> None:
         pass
 
@@ -88,7 +94,7 @@ class LiteRtBackend:
         """Each text's tokens; those that are not kept from before, in one call."""
         found, missing = {}, []
         for text in dict.fromkeys(texts):
-            if (kept := self.tokens.get(text)) is None:
+            if (kept := self._kept_tokens.get(text)) is None:
                 missing.append(text)
             else:
                 found[text] = kept
@@ -97,7 +103,7 @@ class LiteRtBackend:
             for text, row, count in zip(missing, made["tokens"].numpy(), made["length"].numpy().tolist(), strict=True):
                 tokens = np.concatenate([row[: min(count, max(self._limits))], SEPARATOR])
                 found[text] = Tokenised(tokens, count)
-                self.tokens.put(text, found[text])
+                self._kept_tokens.put(text, found[text])
         return found
 
     def _prepared(self, inputs: Inputs) -> dict[str, NDArray[Any]]:
@@ -110,11 +116,11 @@ class LiteRtBackend:
     def _states(self, engine: Engine, context: Tokens, items: Sequence[Tokens]) -> tuple[States, list[States]]:
         """The states of a query's tokens and of its items', those that are not kept from before computed together."""
         keys = [tokens.tobytes() for tokens in items]
-        found = {key: states for key in set(keys) if (states := self.states.get(key)) is not None}
+        found = {key: states for key in set(keys) if (states := self._kept_states.get(key)) is not None}
         missing = list(set(keys) - found.keys())
         for key, states in zip(missing, engine.item_states([np.frombuffer(k, np.int32) for k in missing]), strict=True):
             found[key] = states
-            self.states.put(key, states)
+            self._kept_states.put(key, states)
         return engine.context_states(context), [found[key] for key in keys]
 
     @contextmanager

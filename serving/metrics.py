@@ -1,6 +1,6 @@
 """What Prometheus reads at /metrics. Labels hold routes, problems, versions, names of keys: never a client's text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from serving.problems import Problem
 from serving.record import Record
 from serving.request_body import Bodies
 from serving.score_drift import ScoreHistogram, histogram_of
+from serving.served import Served
+from serving.tracing import Tracing
 from serving.versions import Versions
 
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -28,7 +30,7 @@ without_times_of_creation()  # type: ignore[no-untyped-call]
 class Metrics:
     """All metrics of the process. Used on the event loop only."""
 
-    def __init__(self, versions: Versions, line: Line, bodies: Bodies) -> None:
+    def __init__(self, versions: Versions, line: Line, bodies: Bodies, tracing: Tracing) -> None:
         self._registry = CollectorRegistry()
         self._requests = self._counter("requests", "Requests answered", "route", "status")
         self._seconds = self._histogram("request_seconds", "From a request's head to its answer", SECONDS, "route")
@@ -45,7 +47,7 @@ class Metrics:
         self._call_groups = self._histogram("call_groups", "Query groups a model call", GROUPS)
         self._scores = _Scores(versions)
         self._registry.register(self._scores)
-        self._registry.register(_State(versions, line, bodies))
+        self._registry.register(_State(versions, line, bodies, tracing))
         ProcessCollector(registry=self._registry)
 
     def _counter(self, name: str, said: str, *labels: str) -> Counter:
@@ -69,7 +71,7 @@ class Metrics:
             self._keys.labels(record.key).inc()
         for slug in record.problems:
             self._problems.labels(slug).inc()
-        for stage, seconds in list(record.stages.items()):
+        for stage, seconds in record.stages.items():
             self._stages.labels(stage).observe(seconds)
         for groups, items in record.calls:
             self._call_groups.observe(groups)
@@ -125,8 +127,8 @@ class _Scores(Collector):
 class _State(Collector):
     """What is true at the moment of asking."""
 
-    def __init__(self, versions: Versions, line: Line, bodies: Bodies) -> None:
-        self._versions, self._line, self._bodies = versions, line, bodies
+    def __init__(self, versions: Versions, line: Line, bodies: Bodies, tracing: Tracing) -> None:
+        self._versions, self._line, self._bodies, self._tracing = versions, line, bodies, tracing
 
     def collect(self) -> Iterator[Metric]:
         versions, models = self._versions, self._versions.models
@@ -137,6 +139,10 @@ class _State(Collector):
         yield CounterMetricFamily(
             "privrank_model_refusals", "Attempts at a version that was refused", versions.refusals
         )
+        spans = CounterMetricFamily("privrank_spans", "Spans by what became of them", labels=["outcome"])
+        for outcome, count in self._tracing.spans.items():
+            spans.add_metric([outcome], count)
+        yield spans
         refused = GaugeMetricFamily("privrank_model_refused", "Versions that are refused", labels=["version"])
         for version in list(versions.refused):
             refused.add_metric([str(version)], 1)
@@ -146,3 +152,17 @@ class _State(Collector):
             for version, model in models.resident.items():
                 serving.add_metric([model.name, str(version)], float(model is models.current))
         yield serving
+        yield from _kept(models.resident if models else {})
+
+
+def _kept(resident: Mapping[int, Served]) -> Iterator[Metric]:
+    """What backends keep of texts that come again; nothing where they keep none."""
+    held = GaugeMetricFamily("privrank_kept_bytes", "What is kept of texts that come again", labels=["version", "what"])
+    told = "Looks at what is kept, by whether it was there"
+    looks = CounterMetricFamily("privrank_kept_looks", told, labels=["version", "what", "found"])
+    for version, model in resident.items():
+        for what, kept in model.ranker.kept.items():
+            held.add_metric([str(version), what], kept.bytes)
+            looks.add_metric([str(version), what, "yes"], kept.hits)
+            looks.add_metric([str(version), what, "no"], kept.misses)
+    yield from (held, looks) if held.samples else ()

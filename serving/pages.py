@@ -11,7 +11,7 @@ from features.spec import Feature
 from serving.json_schemas import PROBLEM
 from serving.openapi import endpoints_of
 from serving.problems import PROBLEM_TYPES, Problem
-from serving.served import Served
+from serving.served import Models, Served
 from serving.settings import Settings
 
 # script and style from this gateway's own files only; no frame, no plug-in, no form that leaves the page
@@ -28,6 +28,8 @@ HEADERS = {
 ASSETS = {  # file below playground/ -> media type
     "page.css": "text/css; charset=utf-8",
     "playground.js": "text/javascript; charset=utf-8",
+    "ranking.js": "text/javascript; charset=utf-8",
+    "request.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 _HERE = Path(__file__).parent
@@ -46,14 +48,18 @@ class Pages:
     def asset(self, name: str) -> Response:
         return Response(self._assets[name], media_type=ASSETS[name], headers=HEADERS)
 
-    def playground(self, served: Served) -> Response:
-        sample = endpoints_of(served, self._settings)[0].example
+    def playground(self, models: Models) -> Response:
+        served = models.current
+        # the samples are the model's data, which is shown to nobody without a key
+        samples = () if self._settings.api_keys else served.samples
         context = sorted(served.spec.at("context", served.spec.regular), key=lambda feature: not feature.is_text)
+        requests = samples or (endpoints_of(served, self._settings)[0].example,)
         return self._page(
             "index.html",
             served=served,
-            fields=[_field(feature, sample.get(feature.name)) for feature in context],
-            lines="\n".join(_line(item, served.reader.bare) for item in sample["items"]),
+            versions=sorted(models.resident, reverse=True),
+            fields=[_field(feature) for feature in context],
+            samples=[_sample(request, context, served.reader.bare) for request in requests],
             bare=served.reader.bare.name if served.reader.bare else "",
             keys=bool(self._settings.api_keys),
         )
@@ -85,11 +91,29 @@ class Pages:
         return HTMLResponse(html, status, headers=HEADERS | (headers or {}))
 
 
-def _field(feature: Feature, value: Any) -> dict[str, Any]:
-    """A context feature as an input of the playground's form."""
+def _field(feature: Feature) -> dict[str, str]:
+    """A context feature as an input of the playground's form; what is no text is written as JSON."""
     kind = "text" if feature.type in ("text", "categorical") else "json"
-    written = value if kind == "text" else "" if value is None else orjson.dumps(value).decode()
-    return {"name": feature.name, "kind": kind, "value": written or "", "type": feature.type}
+    return {"name": feature.name, "kind": kind, "type": feature.type}
+
+
+def _sample(request: dict[str, Any], context: list[Feature], bare: Feature | None) -> dict[str, Any]:
+    """A request as the form holds it. json: the same for the page's script."""
+    written = {feature.name: _written(feature, request.get(feature.name)) for feature in context}
+    lines = "\n".join(_line(item, bare) for item in request["items"])
+    name = next((text for text in written.values() if text), "the first")
+    return {
+        "name": name,
+        "context": written,
+        "lines": lines,
+        "json": orjson.dumps({"context": written, "lines": lines}).decode(),
+    }
+
+
+def _written(feature: Feature, value: Any) -> str:
+    if value is None or _field(feature)["kind"] == "text":
+        return str(value or "")
+    return orjson.dumps(value).decode()
 
 
 def _line(item: Any, bare: Feature | None) -> str:

@@ -1,7 +1,7 @@
 """Scores query groups and sorts them: the whole of a request between its reading and its answer."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,12 @@ from features.elwc import QueryGroup
 from features.spec import Feature, FeatureSpec
 from features.values import Value
 from serving.backend import Backend, BackendError, Inputs
+from serving.kept import Kept
 from serving.model_store import VerifiedModel
 from serving.problems import Problem
 from serving.record import Record, Usage
 from serving.schemas import RankRequest
+from serving.words import Matches
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # items; groups of one bucket are scored in one call
 
@@ -59,6 +61,11 @@ class Ranker:
         """Errors: Problem where the backend could not score now."""
         self._backend.check()
 
+    @property
+    def kept(self) -> Mapping[str, Kept[Any, Any]]:
+        """What the backend keeps of texts that come again, by what it is."""
+        return self._backend.kept
+
     def rank(self, requests: Sequence[RankRequest], record: Record) -> list[Ranking | Problem]:
         """Each request's ranking, in their order; or its problem, which leaves the others alone.
 
@@ -78,19 +85,20 @@ class Ranker:
         inputs = inputs_of(groups, self._inputs, padded)
         counts = np.array([len(group.items) for group in groups], np.int32)
         try:
-            with record.stage("score"):
+            with record.stage("score", version=self.model.version, groups=len(groups), items=padded):
                 logits = self._backend.score(inputs, counts, record.seconds_left)
             with record.stage("tokens"):
                 tokens = self._token_counts(groups, record)
+            answers = [
+                self._sorted(request, row[:count], _of_group(inputs, place, count, self.spec), *tokens[place], record)
+                for place, (request, row, count) in enumerate(zip(requests, logits, counts, strict=True))
+            ]
         except BackendError as error:
             if len(requests) > 1:
                 return [self._rank_together([request], padded, record)[0] for request in requests]
             return [Problem("model-failed", f"version {self.model.version} could not score: {error}")]
         record.calls.append((len(groups), padded))
-        return [
-            self._sorted(request, row[:count], _of_group(inputs, place, count, self.spec), *tokens[place], record)
-            for place, (request, row, count) in enumerate(zip(requests, logits, counts, strict=True))
-        ]
+        return answers
 
     def _sorted(
         self,
@@ -107,15 +115,30 @@ class Ranker:
             return Problem("non-finite-score", told)
         scores = sigmoid(logits)
         record.scores.append((self.model.version, scores))
-        order = np.argsort(-scores, kind="stable")[: request.top_n]
-        results = [self._result(request, int(i), float(scores[i]), float(logits[i]), int(in_items[i])) for i in order]
+        order = [int(index) for index in np.argsort(-scores, kind="stable")[: request.top_n]]
+        texts = self._texts["item"] if request.return_titles else ()
+        results = [
+            RankedItem(request.ids[i], i, float(scores[i]), {f.name: request.group.items[i][f.name] for f in texts})
+            for i in order
+        ]
+        if request.debug:
+            with record.stage("tokens"):
+                debugs = self._debugs(request.group, order, logits, in_items, record.seconds_left)
+            results = [replace(result, debug=debug) for result, debug in zip(results, debugs, strict=True)]
         return Ranking(self.model.manifest.name, self.model.version, results, self._usage(values, in_context, in_items))
 
-    def _result(self, request: RankRequest, index: int, score: float, logit: float, tokens: int) -> RankedItem:
-        item = request.group.items[index]
-        texts = {f.name: item[f.name] for f in self._texts["item"]} if request.return_titles else {}
-        debug = {"logit": logit, "tokens": tokens} if request.debug else None
-        return RankedItem(request.ids[index], index, score, texts, debug)
+    def _debugs(
+        self,
+        group: QueryGroup,
+        order: list[int],
+        logits: NDArray[np.float32],
+        in_items: NDArray[np.int64],
+        seconds: float,
+    ) -> list[dict[str, Any]]:
+        """What `debug` adds to each result."""
+        names = {level: [feature.name for feature in features] for level, features in self._texts.items()}
+        matches = Matches(group, names, self.model.manifest.limits, self._backend, seconds)
+        return [{"logit": float(logits[i]), "tokens": int(in_items[i]), "words": matches.of(i)} for i in order]
 
     def _token_counts(self, groups: list[QueryGroup], record: Record) -> list[tuple[int, NDArray[np.int64]]]:
         """Each group's tokens: its context's, and its items' int64 [items]. One call of the tokeniser for all."""

@@ -39,6 +39,16 @@ STAGES = ("receive", "queue", "read", "score", "tokens", "answer")
 """In their order: the body arrives, waits for a thread, is read; the model scores; tokens are counted; JSON is made."""
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """One time that a request was in a stage. sizes: what it was about, in numbers."""
+
+    stage: str
+    began: float  # by time.perf_counter
+    seconds: float
+    sizes: dict[str, int]
+
+
 @dataclass(slots=True)
 class Record:
     """One request, from its head to its answer. Written by the thread that answers it, one at a time."""
@@ -47,7 +57,8 @@ class Record:
     span: Span
     began: float = field(default_factory=time.perf_counter)
     allowed: float = math.inf  # seconds that it may take
-    stages: dict[str, float] = field(default_factory=dict)  # stage -> seconds
+    began_at: int = field(default_factory=time.time_ns)  # the same moment, since 1970
+    intervals: list[Interval] = field(default_factory=list)
     usage: Usage | None = None  # of a request that was ranked
     versions: list[int] = field(default_factory=list)  # of the model, that answered
     calls: list[tuple[int, int]] = field(default_factory=list)  # of the model: groups, items with padding
@@ -57,13 +68,25 @@ class Record:
     client_left: bool = False
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, **sizes: int) -> Iterator[None]:
         """Adds the time inside to a stage of STAGES."""
         began = time.perf_counter()
         try:
             yield
         finally:
-            self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - began
+            self.was_in(name, began, **sizes)
+
+    def was_in(self, name: str, began: float, **sizes: int) -> None:
+        """Adds the time from `began`, by time.perf_counter, until now to a stage of STAGES."""
+        self.intervals.append(Interval(name, began, time.perf_counter() - began, sizes))
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds a stage. A thread whose client was already answered may still write."""
+        seconds: dict[str, float] = {}
+        for interval in list(self.intervals):
+            seconds[interval.stage] = seconds.get(interval.stage, 0.0) + interval.seconds
+        return seconds
 
     @property
     def seconds(self) -> float:
@@ -77,7 +100,7 @@ class Record:
 
     def server_timing(self) -> str:
         """The Server-Timing header (W3C): milliseconds a stage, and in total."""
-        stages = dict(self.stages)  # a thread whose client was already answered may still write
+        stages = self.stages
         measured = [(name, stages[name]) for name in STAGES if name in stages]
         return ", ".join(f"{name};dur={1000 * seconds:.3f}" for name, seconds in [*measured, ("total", self.seconds)])
 

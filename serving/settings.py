@@ -67,6 +67,17 @@ class TensorFlowServing(Section):
     message_bytes: int = Field(default=32 << 20, ge=1024)  # bytes of a request or an answer
 
 
+class Tracing(Section):
+    """Spans of requests, told to an OpenTelemetry collector; there are none without an endpoint."""
+
+    endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")  # takes OTLP over HTTP: http://host:4318/v1/traces
+    service: str = "privrank"  # `service.name`
+    share_of_new: float = Field(default=0.0, ge=0, le=1)  # of the traces that begin here, how many are recorded
+    waiting: int = Field(default=1000, ge=1)  # requests whose spans wait to be told; those beyond are not told
+    every_seconds: float = Field(default=1.0, gt=0)  # between two tellings
+    timeout_seconds: float = Field(default=5.0, gt=0)  # that the collector has to take one
+
+
 class Admin(Section):
     """The administration's own port; there is none without a key."""
 
@@ -95,6 +106,7 @@ class Settings(Section):
     reloading: Reloading = Reloading()
     litert: LiteRt = LiteRt()
     tf_serving: TensorFlowServing = TensorFlowServing()
+    tracing: Tracing = Tracing()
     admin: Admin = Admin()
 
 

@@ -1,4 +1,4 @@
-"""Around every request: its id and trace, its time, its line in the log, its place in /metrics, and the last resort."""
+"""Around every request: its id, trace and time, its log line, its place in /metrics, its spans, the last resort."""
 
 import logging
 import re
@@ -12,6 +12,7 @@ from serving.metrics import Metrics
 from serving.problems import MEDIA_TYPE, Problem
 from serving.record import Record
 from serving.trace_context import span_of
+from serving.tracing import Tracing
 
 # asked every few seconds by whoever watches
 UNLOGGED = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics")
@@ -24,14 +25,14 @@ class RequestTelemetry:
     An endpoint finds and fills the request's Record at `request.state.record`.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing) -> None:
+        self._app, self._metrics, self._tracing = app, metrics, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = _record_of(scope)
+        record = _record_of(scope, self._tracing.share_of_new)
         scope.setdefault("state", {})["record"] = record
         status = 0
 
@@ -59,14 +60,15 @@ class RequestTelemetry:
             if route not in UNLOGGED:
                 said = {"method": scope["method"], "route": route, "status": status, **record.to_log()}
                 log("request", logging.INFO, milliseconds=round(1000 * record.seconds, 3), **said)
+                self._tracing.add(record, scope["method"], route, status)
 
 
-def _record_of(scope: Scope) -> Record:
+def _record_of(scope: Scope, share_of_new: float) -> Record:
     given = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}  # the first of a name counts
     request_id = given.get(b"x-request-id", "")
     if not _REQUEST_ID.fullmatch(request_id):
         request_id = uuid.uuid4().hex
-    return Record(request_id, span_of(given.get(b"traceparent", "")))
+    return Record(request_id, span_of(given.get(b"traceparent", ""), share_of_new))
 
 
 def _headers_of(record: Record) -> list[tuple[bytes, bytes]]:

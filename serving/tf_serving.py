@@ -5,6 +5,7 @@ Nothing that it answers is believed unseen: another version, a tensor missing or
 
 import math
 import posixpath
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -18,8 +19,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, model_pb2, predict_pb2
 
 from features.errors import InputError
-from serving.backend import BackendError, Inputs, compiles
+from serving.backend import BackendError, Inputs, compiles, without_padding
 from serving.graph_check import check_signatures
+from serving.kept import Kept
 from serving.model_store import VerifiedModel
 from serving.problems import Problem
 from serving.remote import Connection, RemoteError
@@ -37,6 +39,8 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 class TensorFlowServingBackend:
     """One version of a model on a TensorFlow Serving. Errors: InputError where that does not hold this very version."""
+
+    kept: Mapping[str, Kept[Any, Any]] = {}
 
     def __init__(self, model: VerifiedModel, connection: Connection) -> None:
         self._name, self._version = model.manifest.name, model.version
@@ -60,11 +64,16 @@ class TensorFlowServingBackend:
         return scores
 
     def token_counts(self, texts: list[str], seconds: float) -> NDArray[np.int32]:
-        encoded = np.array([text.encode() for text in texts], object)
-        counts = self._predict("tokenize", {"text": encoded}, "length", tf.int32, seconds)
+        counts = self._predict("tokenize", _encoded(texts), "length", tf.int32, seconds)
         if counts.shape != (len(texts),) or (counts < 0).any():
             raise self._wrong(f"its token counts have shape {list(counts.shape)} or are below 0, expected {len(texts)}")
         return counts
+
+    def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
+        found = self._predict("tokenize", _encoded(texts), "tokens", tf.int32, seconds)
+        if found.ndim != 2 or len(found) != len(texts):
+            raise self._wrong(f"its tokens have shape {list(found.shape)}, expected {len(texts)} rows")
+        return without_padding(found)
 
     def check(self) -> None:
         try:
@@ -139,6 +148,11 @@ class TensorFlowServingBackend:
 
     def _wrong(self, told: str) -> Problem:
         return Problem("remote-failed", f"The model server did not score with version {self._version}: {told}")
+
+
+def _encoded(texts: list[str]) -> Inputs:
+    """Of the signature `tokenize`."""
+    return {"text": np.array([text.encode() for text in texts], object)}
 
 
 def write_tensor(values: NDArray[Any], into: tensor_pb2.TensorProto) -> None:

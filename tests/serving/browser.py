@@ -84,6 +84,21 @@ class Browser:
         """Errors and warnings, refusals of the content security policy among them."""
         return [entry["message"] for entry in self._post(f"{self._at}/se/log", type="browser")]
 
+    def command(self, name: str, **parameters: Any) -> Any:
+        """A command of the browser's own protocol (Chrome DevTools)."""
+        return self._post(f"{self._at}/goog/cdp/execute", cmd=name, params=parameters)
+
+    def be_phone(self) -> None:
+        """A phone's screen, 375 wide: narrower than any window."""
+        self.command("Emulation.setDeviceMetricsOverride", width=375, height=812, deviceScaleFactor=2, mobile=True)
+        self.command("Emulation.setTouchEmulationEnabled", enabled=True)
+
+    def prefer(self, scheme: str) -> None:
+        """The colours that the person prefers: light or dark. Nothing moves by itself for them."""
+        wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
+        self.command("Emulation.setEmulatedMedia", features=features)
+
     def screenshot(self) -> bytes:
         return base64.b64decode(self._http.get(f"{self._at}/screenshot").json()["value"])
 

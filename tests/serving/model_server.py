@@ -70,6 +70,10 @@ COUNTS: dict[str, Callable[[Any, Array], None]] = {  # how the tokens' counts ar
     "a count less": lambda tensor, values: block(tensor, values[1:]),
     "counts below 0": lambda tensor, values: block(tensor, -values),
 }
+TOKENS: dict[str, Callable[[Any, Array], None]] = {  # how the tokens are told
+    "tokens of a text less": lambda tensor, values: block(tensor, values[1:]),
+    "tokens in one row": lambda tensor, values: block(tensor, values.ravel()),
+}
 ANSWERS: dict[str, Callable[[Any], object]] = {  # what is done to the whole answer
     "no output": lambda answer: answer.ClearField("outputs"),
     "another version": lambda answer: answer.model_spec.version.MergeFrom(type(answer.model_spec.version)(value=99)),
@@ -105,7 +109,7 @@ class ModelServer:
 
     def lie(self, fault: str) -> None:
         """From now on it has this fault; '' for none."""
-        assert fault in {"", *SCORES, *COUNTS, *ANSWERS, *BYTES, *STATUSES, *METADATA}
+        assert fault in {"", *SCORES, *COUNTS, *TOKENS, *ANSWERS, *BYTES, *STATUSES, *METADATA}
         self._told(fault)
 
     @property
@@ -170,7 +174,7 @@ class Service:
             context.abort(code, error.message)
         answer = predict_pb2.PredictResponse(model_spec=request.model_spec)
         for name in request.output_filter:
-            told = {"score": SCORES, "length": COUNTS}[name].get(self.fault, block)
+            told = {"score": SCORES, "length": COUNTS, "tokens": TOKENS}[name].get(self.fault, block)
             told(answer.outputs[name], outputs[name].numpy())
         ANSWERS.get(self.fault, lambda answer: None)(answer)
         return BYTES.get(self.fault, bytes(answer.SerializeToString()))

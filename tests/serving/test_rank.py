@@ -66,13 +66,19 @@ def test_the_served_model_version_may_be_named_and_no_other(shop: GatewayProcess
     assert (other.status_code, other.json()["type"]) == (409, "/problems/model-version-not-served")
 
 
-def test_debug_adds_logits_and_tokens(shop: GatewayProcess) -> None:
+def test_debug_adds_logits_tokens_and_the_words_that_meet(shop: GatewayProcess) -> None:
     results = shop.post({**SOFAS, "debug": True}).json()["results"]
-    assert [result["debug"] for result in results] == [
-        {"logit": 1.0, "tokens": 3},
-        {"logit": 0.0, "tokens": 2},
-        {"logit": -1.0, "tokens": 2},
+    assert [(result["debug"]["logit"], result["debug"]["tokens"]) for result in results] == [(1, 3), (0, 2), (-1, 2)]
+    blue, red, oak = (result["debug"]["words"] for result in results)
+    assert red["query"] == [
+        {"text": "blue", "tokens": 1, "read": 1, "matched": 0},
+        {"text": " sofa", "tokens": 1, "read": 1, "matched": 1},
     ]
+    assert [word["matched"] for word in blue["query"]] == [1, 1]
+    assert [word["matched"] for word in oak["title"]] == [0, 0]
+    for result in results:
+        text = "".join(word["text"] for word in result["debug"]["words"]["title"])
+        assert text == SOFAS["items"][result["index"]]
 
 
 def test_a_score_does_not_depend_on_the_other_items(shop: GatewayProcess) -> None:

@@ -22,7 +22,7 @@ from serving.settings import Settings, TensorFlowServing
 from serving.trace_context import span_of
 from tests.serving.cable import Cable
 from tests.serving.certificates import write_certificate
-from tests.serving.model_server import ANSWERS, BYTES, COUNTS, SCORES, ModelServer
+from tests.serving.model_server import ANSWERS, BYTES, COUNTS, SCORES, TOKENS, ModelServer
 from tests.serving.processes import ROOT, START_SECONDS, GatewayProcess, run_serving
 from tests.serving.test_bad_requests import problem_of
 
@@ -176,13 +176,13 @@ def test_all_requests_share_one_connection(remote: Remote) -> None:
 
 # --- wrong answers
 
-WRONG = [fault for fault in (*SCORES, *COUNTS, *ANSWERS, *BYTES, "an internal error") if fault not in RIGHT]
+WRONG = [fault for fault in (*SCORES, *COUNTS, *TOKENS, *ANSWERS, *BYTES, "an internal error") if fault not in RIGHT]
 
 
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_wrong_answer_is_a_problem_and_nothing_of_it_is_sent(remote: Remote, fault: str) -> None:
     remote.server.lie(fault)
-    answer = remote.ask()
+    answer = remote.ask({**SOFAS, "debug": fault in TOKENS})  # which alone asks for tokens
     problem_of(answer, 502, "remote-failed")
     assert "results" not in answer.json()
     assert remote.circuit("closed")  # it does answer

@@ -11,6 +11,7 @@ def test_a_callers_trace_goes_on_under_a_span_of_ours() -> None:
     span = span_of(f"00-{TRACE}-{PARENT}-01")
     assert (span.trace_id, span.flags) == (TRACE, "01")
     assert span.span_id != PARENT
+    assert (span.parent_id, span.is_recorded) == (PARENT, True)
     assert span.traceparent == f"00-{TRACE}-{span.span_id}-01"
 
 
@@ -38,3 +39,9 @@ def test_what_is_no_traceparent_begins_a_trace_that_nobody_records(header: str) 
     assert len(span.trace_id) == 32
     assert span.flags == "00"
     assert span_of(header).trace_id != span.trace_id
+
+
+def test_a_share_of_new_traces_is_recorded_and_no_callers_flag_changed() -> None:
+    assert {span_of("", share_of_new=1.0).flags for _ in range(20)} == {"01"}
+    assert {span_of("", share_of_new=0.5).flags for _ in range(100)} == {"00", "01"}
+    assert not span_of(f"00-{TRACE}-{PARENT}-00", share_of_new=1.0).is_recorded
