@@ -22,6 +22,7 @@ from serving.log import log, log_to_stderr
 from serving.served import Served
 from serving.settings import Settings, settings_of
 
+SWITCH_SECONDS = 0.001  # after which a thread that computes hands the lock to the one that answers, who else waits 5 ms
 EXAMPLE = """example:
   python -m serving --export-dir build/demo/run/export
   curl -s http://127.0.0.1:8000/rank -H 'Content-Type: application/json' \\
@@ -89,6 +90,7 @@ def serve(settings: Settings) -> None:
     if settings.admin.keys:
         print(f"administration on {address_of(sockets[1])}/admin", flush=True)
     gateway.versions.start(ready, failed)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         server.run(sockets=sockets)
     finally:

@@ -5,7 +5,6 @@ Without it, connections that send nothing, heads that never end and answers that
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 
 from uvicorn._types import ASGI3Application
@@ -14,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from serving.log import log
 from serving.problems import MEDIA_TYPE, Problem
 from serving.settings import Connections
+from serving.trace_context import new_trace_id
 
 
 def protocol_within(limits: Connections, count_refused: Callable[[Problem], None]) -> type[HttpToolsProtocol]:
@@ -122,7 +122,7 @@ def _head_too_large(limits: Connections) -> Problem:
 
 
 def _response(problem: Problem) -> bytes:
-    body = problem.to_bytes(uuid.uuid4().hex)
+    body = problem.to_bytes(new_trace_id())
     headers = {"Content-Type": MEDIA_TYPE, "Content-Length": len(body), "Connection": "close", **problem.headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"HTTP/1.1 {problem.status} {problem.type.title}\r\n{head}\r\n".encode() + body

@@ -9,9 +9,12 @@ from serving.settings import RequestLimits
 
 Json = dict[str, Any]
 
+WITHOUT_NUL = r"^[^\u0000]*$"
+NOT_BLANK = r"^[^\u0000]*[^\u0000\s\u001c-\u001f\u0085][^\u0000]*$"  # \s of JSON Schema is not all that Python strips
+
 _TYPES: dict[str, Json] = {
     "text": {"type": "string"},
-    "categorical": {"type": ["string", "integer"]},
+    "categorical": {"type": ["string", "integer"], "pattern": WITHOUT_NUL},
     "float": {"type": "number", "minimum": -3.4028234e38, "maximum": 3.4028234e38},
     "int": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
     "bool": {"type": ["boolean", "integer"], "enum": [True, False, 0, 1]},
@@ -154,16 +157,17 @@ RERANK_RESPONSE: Json = {
 
 
 def request_schema(spec: FeatureSpec, bare: Feature | None, limits: RequestLimits) -> Json:
-    """The JSON schema of a /rank body. Two rules it cannot say: ids are unique, and text is not blank."""
+    """The JSON schema of a /rank body. One rule it cannot say: ids are unique."""
     context, item = spec.at("context", spec.regular), spec.at("item", spec.regular)
     item_object = _object_of(item, limits.item_characters)
     item_object["properties"]["id"] = {
         "type": ["string", "null"],
         "minLength": 1,
         "maxLength": limits.id_characters,
+        "pattern": WITHOUT_NUL,
         "description": "unique in the request; the index as a string where absent",
     }
-    bare_item = {"type": "string", "minLength": 1, "maxLength": limits.item_characters}
+    bare_item = {"type": "string", "pattern": NOT_BLANK, "maxLength": limits.item_characters}
     bare_item["description"] = f"the item's {bare.name} alone" if bare else ""
     schema = _object_of(context, limits.context_characters)
     schema["required"].append("items")
@@ -196,7 +200,7 @@ def _schema_of(feature: Feature, characters: int) -> Json:
     if feature.type in ("text", "categorical"):
         schema["maxLength"] = characters
     if feature.is_text:
-        schema["minLength"] = 0 if feature.default is not None else 1
+        schema["pattern"] = WITHOUT_NUL if feature.default is not None else NOT_BLANK
     if feature.length > 1:
         schema = {"type": "array", "minItems": feature.length, "maxItems": feature.length, "items": schema}
     if feature.default is not None:

@@ -17,6 +17,7 @@ from serving.settings import Queue
 
 T = TypeVar("T")
 TIMEOUT_HEADER = "X-Request-Timeout-Ms"
+LONGEST_TIMEOUT = 9_999_999_999  # milliseconds
 _MILLISECONDS = re.compile(r"0*[1-9][0-9]{0,9}")
 
 

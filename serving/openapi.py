@@ -15,6 +15,7 @@ from serving.json_schemas import (
     request_schema,
     rerank_schema,
 )
+from serving.line import LONGEST_TIMEOUT
 from serving.problems import MEDIA_TYPE
 from serving.rerank import RerankShape
 from serving.served import Served
@@ -133,7 +134,11 @@ def _get(summary: str, schema: Json, *parameters: str) -> Json:
 
 _REQUEST_HEADERS = [
     _header("X-Request-ID", {"type": "string"}, "comes back, and stands in the log"),
-    _header("X-Request-Timeout-Ms", {"type": "integer", "minimum": 1}, "milliseconds to wait for the answer: 504 then"),
+    _header(
+        "X-Request-Timeout-Ms",
+        {"type": "integer", "minimum": 1, "maximum": LONGEST_TIMEOUT},
+        "milliseconds to wait for the answer: 504 then",
+    ),
     _header("traceparent", {"type": "string"}, "W3C trace context; the answer's names this gateway's span"),
 ]
 _RESPONSE_HEADERS = {

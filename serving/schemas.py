@@ -192,9 +192,17 @@ def _whole(body: dict[str, Any], name: str, least: int) -> int | None:
     value = body.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    number = whole_number(value)
+    if number is None or number < least:
         raise Problem("invalid-request", f"{name} is {shown(value)}, expected a whole number from {least}", f"#/{name}")
-    return value
+    return number
+
+
+def whole_number(raw: Any) -> int | None:
+    """A JSON value as an integer, which 1.0 is too; None where it is none."""
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)):
+        return None
+    return int(raw) if isinstance(raw, int) or raw.is_integer() else None
 
 
 def _flag(body: dict[str, Any], name: str) -> bool:

@@ -10,7 +10,7 @@ from features.values import shown
 from serving.compatibility import breaking_change
 from serving.problems import Problem
 from serving.rerank import shape_for
-from serving.schemas import RequestReader
+from serving.schemas import RequestReader, whole_number
 from serving.settings import Settings
 
 if TYPE_CHECKING:  # its import brings TensorFlow, which `load` brings when it is time
@@ -57,8 +57,8 @@ class Models:
 
     def asked_by(self, body: Any) -> Served:
         """The model that a parsed body of /rank names with `model_version`, else the current one. Errors: Problem."""
-        asked = body.get("model_version") if isinstance(body, dict) else None
-        if not isinstance(asked, int) or isinstance(asked, bool):  # what is no version, the reader refuses
+        asked = whole_number(body.get("model_version")) if isinstance(body, dict) else None
+        if asked is None:  # what is no version, the reader refuses
             return self.current
         if asked not in self.resident:
             held = ", ".join(map(str, sorted(self.resident)))

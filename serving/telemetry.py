@@ -2,7 +2,6 @@
 
 import logging
 import re
-import uuid
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,7 +10,7 @@ from serving.log import log, places_of
 from serving.metrics import Metrics
 from serving.problems import MEDIA_TYPE, Problem
 from serving.record import Record
-from serving.trace_context import span_of
+from serving.trace_context import new_trace_id, span_of
 from serving.tracing import Tracing
 
 # asked every few seconds by whoever watches
@@ -67,7 +66,7 @@ def _record_of(scope: Scope, share_of_new: float) -> Record:
     given = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}  # the first of a name counts
     request_id = given.get(b"x-request-id", "")
     if not _REQUEST_ID.fullmatch(request_id):
-        request_id = uuid.uuid4().hex
+        request_id = new_trace_id()
     return Record(request_id, span_of(given.get(b"traceparent", ""), share_of_new))
 
 

@@ -80,7 +80,7 @@ INVALID: dict[str, tuple[Any, str]] = {
     "id with NUL": ({"query": "sofa", "items": [{"id": "a\0", **TITLE}]}, "#/items/0/id"),
     "top_n 0": ({"query": "sofa", "items": ["a"], "top_n": 0}, "#/top_n"),
     "top_n negative": ({"query": "sofa", "items": ["a"], "top_n": -1}, "#/top_n"),
-    "top_n a float": ({"query": "sofa", "items": ["a"], "top_n": 1.0}, "#/top_n"),
+    "top_n a fraction": ({"query": "sofa", "items": ["a"], "top_n": 1.5}, "#/top_n"),
     "top_n true": ({"query": "sofa", "items": ["a"], "top_n": True}, "#/top_n"),
     "top_n text": ({"query": "sofa", "items": ["a"], "top_n": "3"}, "#/top_n"),
     "return_titles a number": ({"query": "sofa", "items": ["a"], "return_titles": 1}, "#/return_titles"),

@@ -51,6 +51,7 @@ def test_top_n_answers_the_best_and_scores_all(shop: GatewayProcess) -> None:
     assert [result["index"] for result in answer["results"]] == [1]
     assert answer["usage"]["pairs"] == 3
     assert len(shop.post({**SOFAS, "top_n": 10**30}).json()["results"]) == 3
+    assert shop.post({**SOFAS, "top_n": 1.0}).json()["results"] == answer["results"]  # JSON knows one kind of number
 
 
 def test_return_titles_repeats_the_text_as_it_was_sent(shop: GatewayProcess) -> None:

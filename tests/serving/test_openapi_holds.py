@@ -1,0 +1,29 @@
+"""What the OpenAPI document says of requests and answers holds: schemathesis asks a real gateway whatever it allows."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.serving.processes import ROOT, GatewayProcess
+
+CONFIG = ROOT / "tests" / "serving" / "schemathesis.toml"
+
+
+def run_schemathesis(gateway: GatewayProcess, folder: Path, *options: str) -> None:
+    command = [Path(sys.executable).with_name("schemathesis"), "--config-file", CONFIG, "run"]
+    options = (*options, "--no-color", "--report-dir", str(folder), f"{gateway.address}/openapi.json")
+    done = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert "Tested: 12" in done.stdout
+
+
+def test_a_hundred_requests_that_the_document_allows_or_forbids(rich: GatewayProcess, tmp_path: Path) -> None:
+    run_schemathesis(rich, tmp_path, "--max-examples", "10", "--generation-deterministic")
+
+
+@pytest.mark.slow
+def test_thousands_of_them(rich: GatewayProcess, numbers: GatewayProcess, tmp_path: Path) -> None:
+    for gateway in (rich, numbers):
+        run_schemathesis(gateway, tmp_path, "--max-examples", "1000")
