@@ -3,7 +3,7 @@
 Both count what they remove as capped, and keep no dead letters of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -27,15 +27,19 @@ def bots(searches: Any, max_per_hour: int) -> Any:
 
 
 def cap_hot_queries(groups: Any, most: int) -> Any:
-    """Groups -> (groups, tallies): of a query with more than `most` groups, those with the lowest hashes stay."""
+    """Lists of groups -> (kept, tallies): of a query with more than `most`, those with the lowest hashes stay."""
     highest = (
         groups
-        | "QueryAndKey" >> beam.Map(lambda built: (built.query, place_of(built))).with_output_types(tuple[str, int])
+        | "QueryAndKey" >> beam.FlatMap(queries_and_places).with_output_types(tuple[str, int])
         | "Lowest" >> Top.SmallestPerKey(most + 1)
         | "Hot" >> beam.Filter(lambda entry: len(entry[1]) > most)
         | "Highest" >> beam.MapTuple(lambda query, keys: (query, sorted(keys)[most - 1]))
     )
     return groups | "Cap" >> beam.ParDo(CapHotQueries(), beam.pvalue.AsDict(highest)).with_outputs(TALLY, main="kept")
+
+
+def queries_and_places(groups: Iterable[BuiltGroup]) -> Iterator[tuple[str, int]]:
+    return ((built.query, place_of(built)) for built in groups)
 
 
 def place_of(built: BuiltGroup) -> int:
@@ -44,18 +48,22 @@ def place_of(built: BuiltGroup) -> int:
 
 
 class CapHotQueries(CountingDoFn):
-    """Groups, query -> the highest hash that stays -> the groups that stay."""
+    """Lists of groups, query -> the highest hash that stays -> lists of the groups that stay."""
 
-    def process(self, built: BuiltGroup, highest: Mapping[str, int]) -> Iterator[Any]:
-        place = place_of(built)
-        if place <= highest.get(built.query, place):
-            yield built
-            return
-        self.tally["noted/hot_query_groups"] += 1
-        for kind, events in built.used.items():
-            self.tally[f"used/{kind}"] -= events
-            self.tally[f"capped/{kind}"] += events
-            self.tally["refused/hot_query"] += events
+    def process(self, groups: Sequence[BuiltGroup], highest: Mapping[str, int]) -> Iterator[list[BuiltGroup]]:
+        kept = []
+        for built in groups:
+            place = place_of(built)
+            if place <= highest.get(built.query, place):
+                kept.append(built)
+                continue
+            self.tally["noted/hot_query_groups"] += 1
+            for kind in built.used:
+                self.tally[f"used/{kind}"] -= 1
+                self.tally[f"capped/{kind}"] += 1
+                self.tally["refused/hot_query"] += 1
+        if kept:
+            yield kept
 
 
 class DistinctFn(beam.CombineFn):
