@@ -72,21 +72,21 @@ class DistinctFn(beam.CombineFn):
     def __init__(self, enough: int) -> None:
         self._enough = enough
 
-    def create_accumulator(self) -> tuple[int, frozenset[str]]:
-        return 0, frozenset()
+    def create_accumulator(self) -> tuple[int, set[str]]:
+        return 0, set()  # which Beam has a coder for; a frozen one it would pickle
 
-    def add_input(self, seen: tuple[int, frozenset[str]], text: str) -> tuple[int, frozenset[str]]:
+    def add_input(self, seen: tuple[int, set[str]], text: str) -> tuple[int, set[str]]:
         count, texts = seen
-        if text and text not in texts and len(texts) < self._enough:
-            texts |= {text}
+        if text and len(texts) < self._enough:
+            texts.add(text)
         return count + 1, texts
 
-    def merge_accumulators(self, several: Iterable[tuple[int, frozenset[str]]]) -> tuple[int, frozenset[str]]:
+    def merge_accumulators(self, several: Iterable[tuple[int, set[str]]]) -> tuple[int, set[str]]:
         count, texts = 0, set[str]()
         for more, known in several:
             count += more
             texts |= known
-        return count, frozenset(sorted(texts)[: self._enough])
+        return count, set(sorted(texts)[: self._enough])
 
-    def extract_output(self, seen: tuple[int, frozenset[str]]) -> tuple[int, int]:
+    def extract_output(self, seen: tuple[int, set[str]]) -> tuple[int, int]:
         return seen[0], len(seen[1])

@@ -11,7 +11,7 @@ import orjson
 
 from beam_jobs.attribution import SKIPPED, Attribution, LoggedEvent, leave_out
 from beam_jobs.blocks import Block, Blocks, Packer, lines_by_key, unpacked
-from beam_jobs.caps import HOUR_MS, DistinctFn
+from beam_jobs.caps import HOUR_MS
 from beam_jobs.counting import DEAD_LETTERS, TALLY, CountingDoFn, SumTallies, Tally, of_bundle
 from beam_jobs.dataset_statistics import SplitTally
 from beam_jobs.dead_letters import dead_letter, item_dead_letter
@@ -232,22 +232,6 @@ class ReadKeyed(beam.PTransform):
             .with_output_types(self._keyed)
             .with_outputs(DEAD_LETTERS, TALLY, *self._tags, main="keyed")
         )
-
-
-def frequent_queries(groups: Any, min_distinct_users: int) -> Any:
-    """Training groups -> JSON lines {query, requests} of the queries that enough distinct users made."""
-    return (
-        groups
-        | "OfTraining" >> beam.FlatMap(training_queries).with_output_types(tuple[str, str])
-        | "Users" >> beam.CombinePerKey(DistinctFn(min_distinct_users))
-        | "Enough" >> beam.Filter(lambda entry: entry[1][1] >= min_distinct_users)
-        | "Line" >> beam.MapTuple(lambda query, seen: orjson.dumps({"query": query, "requests": seen[0]}))
-    )
-
-
-def training_queries(groups: Iterable[BuiltGroup]) -> Iterator[tuple[str, str]]:
-    """(query, user) of the groups of training."""
-    return ((built.query, built.user_id) for built in groups if built.split == "train")
 
 
 def by_split(groups: Iterable[BuiltGroup]) -> Iterable[tuple[str, list[BuiltGroup]]]:

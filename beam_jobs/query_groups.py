@@ -205,7 +205,7 @@ class GroupBuilder:
         if self._with_item_id:
             columns["item_id"] = items.ids
         if self._position:
-            columns["position"] = list(map(self._position, items.positions))
+            columns["position"] = items.positions if self._position is int else [*map(float, items.positions)]
         for name, number in self._behaviours:
             touched = acted[name]
             no, yes = number(False), number(True)
