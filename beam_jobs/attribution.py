@@ -196,12 +196,15 @@ def read_shown(impression: Event, max_items: int, read_items: ReadItems) -> Show
 
 
 def _are_sound(ids: Sequence[Any], positions: Sequence[Any]) -> bool:
-    """Whether all items have distinct texts as ids and positions as numbers, as most impressions' have."""
+    """Whether all ids are distinct texts and all positions numbers, as in most impressions."""
+    try:
+        texts = all(map(str.strip, ids))
+    except TypeError:
+        return False
     return (
-        set(map(type, ids)) == {str}
-        and set(map(type, positions)) == {int}
+        texts
         and len(set(ids)) == len(ids)
-        and all(map(str.strip, ids))
+        and set(map(type, positions)) == {int}
         and min(positions) >= 0
         and max(positions) < 2**31
     )

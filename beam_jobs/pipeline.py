@@ -177,7 +177,7 @@ class BuildGroups(CountingDoFn):
             yield self.refuse(item.reason, letter)
         if attribution.impression is not None:
             self.tally["noted/items"] += len(attribution.items.ids)
-            self.tally["noted/items_acted_on"] += len(set[str]().union(*attribution.acted.values()))
+            self.tally["noted/items_acted_on"] += len(frozenset().union(*attribution.acted.values()))
             if locale := attribution.impression.body.get("locale"):
                 self.count_named("locale", normalise_locale(locale))
 

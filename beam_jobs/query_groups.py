@@ -84,17 +84,13 @@ class Hash64:
     """64-bit hashes of (parts, text), the same on every machine and in every run."""
 
     def __init__(self, *parts: object) -> None:
-        self._parts = parts
         self._started = hashlib.blake2b("".join([f"{part}\x1f" for part in parts]).encode(), digest_size=8)
-
-    def __reduce__(self) -> tuple[type["Hash64"], tuple[object, ...]]:
-        return Hash64, self._parts
 
     def of(self, text: str) -> int:
         return int.from_bytes(self.digests((text,))[0], "big")
 
     def digests(self, texts: Iterable[str]) -> list[bytes]:
-        """The hashes of texts as 8 bytes each, the highest first."""
+        """The hashes of texts, 8 bytes each: in the order of `of`'s numbers."""
         start, found = self._started.copy, []
         for text in texts:
             hashed = start()
@@ -112,7 +108,6 @@ class GroupBuilder:
     def __init__(self, spec: FeatureSpec, options: DatasetOptions, seed: int) -> None:
         refuse_unfillable(spec)
         self._seed = seed
-        self._split_hash = Hash64("split", seed)
         self._table_items: dict[str, ItemValues | Refusal] = {}  # as the product table alone gives them, read once
         windows = options.windows_hours.milliseconds()
         self._rules = Rules(windows, options.min_items, options.max_items)
@@ -134,7 +129,7 @@ class GroupBuilder:
         """The split of a normalised query shown at a time; None where no split takes the two together."""
         if self._splits.by == "time":
             return SPLITS[(timestamp_ms >= self._valid_from) + (timestamp_ms >= self._test_from)]
-        share = self._split_hash.of(query) / 2**64
+        share = Hash64("split", self._seed).of(query) / 2**64
         split = SPLITS[(share >= self._edges[0]) + (share >= self._edges[1])]
         if self._splits.by == "query_and_time" and (split == "test") != (timestamp_ms >= self._test_from):
             return None

@@ -85,6 +85,7 @@ class ReadLines(beam.DoFn):
             if size >= BYTES_AT_ONCE:
                 yield lines
                 count, lines, size = count + len(lines), [], 0
-        yield lines
+        if lines:
+            yield lines
         count += len(lines)
         PROGRESS.info("  read %s: %d lines (one of %d %s files)", path, count, self._files, self._what)
