@@ -1,8 +1,8 @@
 """Beam pairs/s of build_elwc on one core, beside a plain Python program that makes the same records in the same run.
 
 Also: polars doing the join alone, two worker processes beside one, and the most memory that the job took. Every
-program runs in a process of its own, its imports not counted; all but the two workers' have one core, and are measured
-in seconds of its time, which other programs on the machine do not change much. The two workers are measured by the clock,
+program runs in a process of its own, its imports not counted; all but the two workers' have one core and are measured
+in seconds of its time, which other programs on the machine change little. The two workers are measured by the clock,
 and so is what they are compared with.
 """
 
