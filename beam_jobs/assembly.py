@@ -57,7 +57,7 @@ def fates_of_parts(fate: Fate, result: Attribution) -> list[Fate]:
             else Fate(part, fate.fate, fate.reason, fate.detail)
             for part in fate.logged.parts
         ]
-    used = {item.item_id for item in result.items}
+    used = set(result.items.ids)
     refused = {str(raw_id) for item in result.refused_items if is_identifier(raw_id := item.raw.get("item_id"))}
     seen: set[str] = set()
     fates = []

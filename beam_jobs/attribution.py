@@ -42,12 +42,19 @@ class Request(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class ShownItem(NamedTuple):
-    """One usable item of the impression. content: what the caller's reader made of it."""
+class ShownItems(NamedTuple):
+    """An impression's usable items, by position: what stands at one place of all three is one item's."""
 
-    item_id: str
-    position: int
-    content: Any
+    ids: Sequence[str] = ()
+    positions: Sequence[int] = ()
+    contents: Sequence[Any] = ()  # what the caller's reader made of them
+
+
+class Refusal(NamedTuple):
+    """Why an item cannot be used. reason: a stable name; detail: for a person."""
+
+    reason: str
+    detail: str
 
 
 class RefusedItem(NamedTuple):
@@ -59,9 +66,9 @@ class RefusedItem(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """An impression's items, by position."""
+    """An impression's items."""
 
-    items: list[ShownItem]
+    items: ShownItems
     capped: frozenset[str]  # ids beyond max_items
     refused: list[RefusedItem]
 
@@ -70,7 +77,7 @@ class Attribution(NamedTuple):
     """One request's result. impression is None when the request makes no query group."""
 
     impression: Event | None
-    items: list[ShownItem]
+    items: ShownItems
     acted: dict[str, set[str]]  # interaction type -> ids of the items that got one
     fates: list[Fate]
     refused_items: list[RefusedItem]
@@ -85,15 +92,15 @@ class Rules(NamedTuple):
     max_items: int
 
 
-ReadItem = Callable[[str, dict[str, Any]], tuple[Any, str, str]]
-"""(item id, raw item) -> (content, "", "") or (None, reason, detail)."""
+ReadItems = Callable[[Sequence[str], Sequence[dict[str, Any]]], Sequence[Any]]
+"""(item ids, raw items) -> for each item its content, or a Refusal."""
 
 
-def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_item: ReadItem) -> Attribution:
+def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_items: ReadItems) -> Attribution:
     """What became of one request's events.
 
     logged: all events of the request, in any order; the result does not depend on it.
-    read_item: makes an item's content, or says why the item cannot be used.
+    read_items: makes items' contents, or says why an item cannot be used.
     """
     events, fates = without_duplicates(logged)
     interactions = [entry for entry in events if entry.event.type != "impression"]
@@ -103,14 +110,14 @@ def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_item: ReadItem) 
         fates += [
             Fate(entry, "unmatched", "unknown_request", "no impression has its request_id") for entry in interactions
         ]
-        return Attribution(None, [], nothing, fates, [], 0)
+        return Attribution(None, ShownItems(), nothing, fates, [], 0)
     first, fates = impressions[0], fates + _repeats(impressions)
-    seen = read_shown(first.event, rules.max_items, read_item)
-    if len(seen.items) < rules.min_items:
-        detail = f"{len(seen.items)} usable items, expected at least {rules.min_items}"
+    seen = read_shown(first.event, rules.max_items, read_items)
+    if len(seen.items.ids) < rules.min_items:
+        detail = f"{len(seen.items.ids)} usable items, expected at least {rules.min_items}"
         fates.append(Fate(first, "malformed", "too_few_items", detail))
         fates += [Fate(entry, "unmatched", "impression_refused", detail) for entry in interactions]
-        return Attribution(None, [], nothing, fates, seen.refused, 0)
+        return Attribution(None, ShownItems(), nothing, fates, seen.refused, 0)
     acted, matched = _matched(interactions, first.event, seen, rules.windows_ms)
     fates += [Fate(first, "used"), *matched]
     return Attribution(first.event, seen.items, acted, fates, seen.refused, len(seen.capped))
@@ -125,14 +132,14 @@ def refuse_request(result: Attribution, reason: str, detail: str) -> Attribution
         elif fate.fate == "used":
             fate = Fate(fate.logged, "unmatched", "impression_refused", detail)
         fates.append(fate)
-    return Attribution(None, [], {}, fates, result.refused_items, 0)
+    return Attribution(None, ShownItems(), {}, fates, result.refused_items, 0)
 
 
 def leave_out(request: Request, fate: str, reason: str) -> Attribution:
     """A request that is not wanted, whatever is in it: all its events get `fate`, and no dead letter."""
     settled = [entry.logged for entry in request.settled]
     whole = [part for entry in (*request.logged, *settled) for part in (entry.parts or (entry,))]
-    return Attribution(None, [], {}, [Fate(entry, fate, reason) for entry in whole], [], 0)
+    return Attribution(None, ShownItems(), {}, [Fate(entry, fate, reason) for entry in whole], [], 0)
 
 
 def in_time(entry: LoggedEvent) -> tuple[int, str, bytes]:
@@ -173,33 +180,61 @@ def _identities(impression: Event) -> list[str]:
     return [str(item_id) for item_id in found if is_identifier(item_id)]
 
 
-def read_shown(impression: Event, max_items: int, read_item: ReadItem) -> Shown:
+def read_shown(impression: Event, max_items: int, read_items: ReadItems) -> Shown:
     """The impression's usable items by position, the topmost `max_items` of them."""
-    usable: dict[str, ShownItem] = {}
+    raw_items = impression.body["items"]
+    ids, positions = [raw.get("item_id") for raw in raw_items], [raw.get("position") for raw in raw_items]
     refused: list[RefusedItem] = []
-    for raw in impression.body["items"]:  # the job's longest loop, so what all items have is asked for first
-        item_id, position = raw.get("item_id"), raw.get("position")
-        if type(item_id) is not str or not item_id.strip():
-            if not is_identifier(item_id):
-                refused.append(RefusedItem("item_id_missing", f"item_id is {shown(item_id)}, expected text", raw))
-                continue
-            item_id = str(item_id)
-        if type(position) is not int or not 0 <= position < 2**31:
-            position = read_position(position)
-            if position is None:
-                detail = f"position is {shown(raw.get('position'))}, expected a whole number, 0 at the top"
-                refused.append(RefusedItem("position_invalid", detail, raw))
-                continue
-        content, reason, detail = read_item(item_id, raw)
-        if reason:
-            refused.append(RefusedItem(reason, detail, raw))
+    contents = read_items(ids, raw_items) if _are_sound(ids, positions) else None
+    if contents is None or Refusal in map(type, contents):
+        ids, positions, contents, refused = _item_by_item(raw_items, read_items)
+    if positions != sorted(positions):
+        order = sorted(range(len(positions)), key=positions.__getitem__)
+        ids, positions, contents = ([column[place] for place in order] for column in (ids, positions, contents))
+    shown = ShownItems(ids[:max_items], positions[:max_items], contents[:max_items])
+    return Shown(shown, frozenset(ids[max_items:]), refused)
+
+
+def _are_sound(ids: Sequence[Any], positions: Sequence[Any]) -> bool:
+    """Whether all ids are distinct texts and all positions numbers, as in most impressions."""
+    try:
+        texts = all(map(str.strip, ids))
+    except TypeError:
+        return False
+    return (
+        texts
+        and len(set(ids)) == len(ids)
+        and set(map(type, positions)) == {int}
+        and min(positions) >= 0
+        and max(positions) < 2**31
+    )
+
+
+def _item_by_item(
+    raw_items: Sequence[dict[str, Any]], read_items: ReadItems
+) -> tuple[list[str], list[int], list[Any], list[RefusedItem]]:
+    """Ids, positions and contents of the usable items, and the others."""
+    usable: dict[str, tuple[int, Any]] = {}
+    refused: list[RefusedItem] = []
+    for raw in raw_items:
+        item_id, position = raw.get("item_id"), read_position(raw.get("position"))
+        if not is_identifier(item_id):
+            refused.append(RefusedItem("item_id_missing", f"item_id is {shown(item_id)}, expected text", raw))
+            continue
+        if position is None:
+            detail = f"position is {shown(raw.get('position'))}, expected a whole number, 0 at the top"
+            refused.append(RefusedItem("position_invalid", detail, raw))
+            continue
+        item_id = str(item_id)
+        (content,) = read_items([item_id], [raw])
+        if isinstance(content, Refusal):
+            refused.append(RefusedItem(*content, raw))
         elif item_id in usable:
             refused.append(RefusedItem("item_shown_twice", "its first showing is used", raw))
         else:
-            usable[item_id] = ShownItem(item_id, position, content)
-    ordered = sorted(usable.values(), key=lambda item: item.position)
-    capped = frozenset(item.item_id for item in ordered[max_items:])
-    return Shown(ordered[:max_items], capped, refused)
+            usable[item_id] = position, content
+    positions, contents = ([entry[column] for entry in usable.values()] for column in (0, 1))
+    return list(usable), positions, contents, refused
 
 
 def _matched(
@@ -207,7 +242,9 @@ def _matched(
 ) -> tuple[dict[str, set[str]], list[Fate]]:
     """Which items got which interaction, refunds taken back, and every interaction's fate. In the order of time."""
     acted: dict[str, set[str]] = {kind: set() for kind in INTERACTIONS}
-    visible = {item.item_id for item in seen.items}
+    if not interactions:
+        return acted, []
+    visible = set(seen.items.ids)
     refused = {str(raw_id) for item in seen.refused if is_identifier(raw_id := item.raw.get("item_id"))}
     fates = []
     for entry in interactions:

@@ -33,6 +33,7 @@ from beam_jobs.blocks import Block
 from beam_jobs.counting import DEAD_LETTERS, TALLY
 from beam_jobs.dataset_manifest import manifest_of
 from beam_jobs.dates import PLACE, Days, batch_days
+from beam_jobs.frequent_queries import frequent_queries
 from beam_jobs.log_readers import READERS
 from beam_jobs.options import DatasetOptions, seed_of
 from beam_jobs.pipeline_options import local_workers, pipeline_options
@@ -195,7 +196,9 @@ def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str, shards: int) 
         groups = capped.kept
         tallies.append(capped[TALLY])
     parts = join(staging, PARTS)
-    frequent = built.groups | "FrequentQueries" >> beam.ptransform_fn(job.frequent_queries)(options.min_distinct_users)
+    frequent = built.groups | "FrequentQueries" >> beam.ptransform_fn(frequent_queries)(
+        options.min_distinct_users, shards
+    )
     written = [
         groups | "WriteShards" >> beam.ParDo(WriteShards(spec, parts)),
         frequent | "WriteFrequent" >> beam.ParDo(WriteLines(FREQUENT_QUERIES, parts)),

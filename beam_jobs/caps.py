@@ -3,7 +3,7 @@
 Both count what they remove as capped, and keep no dead letters of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -27,15 +27,19 @@ def bots(searches: Any, max_per_hour: int) -> Any:
 
 
 def cap_hot_queries(groups: Any, most: int) -> Any:
-    """Groups -> (groups, tallies): of a query with more than `most` groups, those with the lowest hashes stay."""
+    """Lists of groups -> (kept, tallies): of a query with more than `most`, those with the lowest hashes stay."""
     highest = (
         groups
-        | "QueryAndKey" >> beam.Map(lambda built: (built.query, place_of(built))).with_output_types(tuple[str, int])
+        | "QueryAndKey" >> beam.FlatMap(queries_and_places).with_output_types(tuple[str, int])
         | "Lowest" >> Top.SmallestPerKey(most + 1)
         | "Hot" >> beam.Filter(lambda entry: len(entry[1]) > most)
         | "Highest" >> beam.MapTuple(lambda query, keys: (query, sorted(keys)[most - 1]))
     )
     return groups | "Cap" >> beam.ParDo(CapHotQueries(), beam.pvalue.AsDict(highest)).with_outputs(TALLY, main="kept")
+
+
+def queries_and_places(groups: Iterable[BuiltGroup]) -> Iterator[tuple[str, int]]:
+    return ((built.query, place_of(built)) for built in groups)
 
 
 def place_of(built: BuiltGroup) -> int:
@@ -44,18 +48,22 @@ def place_of(built: BuiltGroup) -> int:
 
 
 class CapHotQueries(CountingDoFn):
-    """Groups, query -> the highest hash that stays -> the groups that stay."""
+    """Lists of groups, query -> the highest hash that stays -> lists of the groups that stay."""
 
-    def process(self, built: BuiltGroup, highest: Mapping[str, int]) -> Iterator[Any]:
-        place = place_of(built)
-        if place <= highest.get(built.query, place):
-            yield built
-            return
-        self.tally["noted/hot_query_groups"] += 1
-        for kind, events in built.used.items():
-            self.tally[f"used/{kind}"] -= events
-            self.tally[f"capped/{kind}"] += events
-            self.tally["refused/hot_query"] += events
+    def process(self, groups: Sequence[BuiltGroup], highest: Mapping[str, int]) -> Iterator[list[BuiltGroup]]:
+        kept = []
+        for built in groups:
+            place = place_of(built)
+            if place <= highest.get(built.query, place):
+                kept.append(built)
+                continue
+            self.tally["noted/hot_query_groups"] += 1
+            for kind in built.used:
+                self.tally[f"used/{kind}"] -= 1
+                self.tally[f"capped/{kind}"] += 1
+                self.tally["refused/hot_query"] += 1
+        if kept:
+            yield kept
 
 
 class DistinctFn(beam.CombineFn):
@@ -64,21 +72,21 @@ class DistinctFn(beam.CombineFn):
     def __init__(self, enough: int) -> None:
         self._enough = enough
 
-    def create_accumulator(self) -> tuple[int, frozenset[str]]:
-        return 0, frozenset()
+    def create_accumulator(self) -> tuple[int, set[str]]:
+        return 0, set()  # which Beam has a coder for; a frozen one it would pickle
 
-    def add_input(self, seen: tuple[int, frozenset[str]], text: str) -> tuple[int, frozenset[str]]:
+    def add_input(self, seen: tuple[int, set[str]], text: str) -> tuple[int, set[str]]:
         count, texts = seen
-        if text and text not in texts and len(texts) < self._enough:
-            texts |= {text}
+        if text and len(texts) < self._enough:
+            texts.add(text)
         return count + 1, texts
 
-    def merge_accumulators(self, several: Iterable[tuple[int, frozenset[str]]]) -> tuple[int, frozenset[str]]:
+    def merge_accumulators(self, several: Iterable[tuple[int, set[str]]]) -> tuple[int, set[str]]:
         count, texts = 0, set[str]()
         for more, known in several:
             count += more
             texts |= known
-        return count, frozenset(sorted(texts)[: self._enough])
+        return count, set(sorted(texts)[: self._enough])
 
-    def extract_output(self, seen: tuple[int, frozenset[str]]) -> tuple[int, int]:
+    def extract_output(self, seen: tuple[int, set[str]]) -> tuple[int, int]:
         return seen[0], len(seen[1])

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ Floats = NDArray[np.float64]
 
 MOST_VALUES = 10_000  # categorical values that a manifest lists
 _VALUES_HELD = 100_000  # categorical values counted at a time; beyond it the rarest are forgotten
-_PENDING_GROUPS = 256  # groups folded at a time: numpy is slow on one group and fast on many
 
 
 class FeatureTally:
@@ -41,6 +41,8 @@ class FeatureTally:
         self.count += len(column)
         if not len(column):
             return
+        if self.feature.type == "bool" and isinstance(column, list):
+            column = np.frombuffer(bytes(column), dtype=np.uint8)  # numpy takes its time with Python's own
         if self.feature.is_numeric:
             self._add_numbers(np.asarray(column, dtype=np.float64).reshape(len(column), -1))
         elif self.feature.is_text:
@@ -96,10 +98,7 @@ class FeatureTally:
 
 
 class SplitTally:
-    """One split's running statistics.
-
-    add() and merge() change the tally; they fold groups in batches, so call `settle` before reading.
-    """
+    """One split's running statistics."""
 
     def __init__(self, spec: FeatureSpec) -> None:
         self.spec = spec
@@ -111,42 +110,27 @@ class SplitTally:
         self.positions_have_gaps = 0
         self.items_capped = 0
         self.sample = LabelSample(spec)
-        self._pending: list[BuiltGroup] = []
 
-    def add(self, built: BuiltGroup) -> None:
-        self._pending.append(built)
-        if len(self._pending) >= _PENDING_GROUPS:
-            self.settle()
-
-    def settle(self) -> "SplitTally":
-        """Folds the groups that wait. Returns itself."""
-        pending, self._pending = self._pending, []
-        if pending:
-            self._fold(pending)
-        return self
-
-    def _fold(self, pending: Sequence[BuiltGroup]) -> None:
+    def add(self, groups: Sequence[BuiltGroup]) -> None:
+        """Adds groups of the split, one at least: numpy is slow on one and fast on many."""
         label = self.spec.label.name
-        items = [item for built in pending for item in built.group.items]
-        self.groups += len(pending)
-        self.items += len(items)
-        self.groups_with_label += sum(any(item[label] for item in built.group.items) for built in pending)
-        self.positions_have_gaps += sum(built.positions_have_gaps for built in pending)
-        self.items_capped += sum(built.items_capped for built in pending)
+        self.groups += len(groups)
+        self.items += sum(built.group.count for built in groups)
+        self.groups_with_label += sum(any(built.group.items[label]) for built in groups)
+        self.positions_have_gaps += sum(built.positions_have_gaps for built in groups)
+        self.items_capped += sum(built.items_capped for built in groups)
         for name, tally in self.features.items():
             if tally.feature.level == "item":
-                tally.add([item[name] for item in items])
+                tally.add(list(chain.from_iterable([built.group.items[name] for built in groups])))
             else:
-                tally.add([built.group.context[name] for built in pending])
-        for built in pending:
-            for name, missing in built.defaulted.items():
-                self.features[name].missing += missing
-            if built.stamped_later:
-                self.stamped_later.update(built.stamped_later)
-            self.sample.add(built)
+                tally.add([built.group.context[name] for built in groups])
+        for name in chain.from_iterable([built.defaulted for built in groups]):
+            self.features[name].missing += 1
+        self.stamped_later.update(chain.from_iterable([built.stamped_later for built in groups]))
+        if groups[0].split == "train":
+            self.sample.add(groups)
 
     def merge(self, other: "SplitTally") -> None:
-        other.settle()
         self.groups += other.groups
         self.groups_with_label += other.groups_with_label
         self.items += other.items
@@ -158,7 +142,6 @@ class SplitTally:
         self.sample.merge(other.sample)
 
     def to_statistics(self) -> SplitStatistics:
-        self.settle()
         features = {name: tally.to_statistics() for name, tally in self.features.items()}
         return SplitStatistics(
             groups=self.groups, groups_with_label=self.groups_with_label, items=self.items, features=features
@@ -166,7 +149,6 @@ class SplitTally:
 
     def warnings(self, split: str) -> Iterable[str]:
         """What a person should look at, a sentence each."""
-        self.settle()
         if not self.groups:
             yield f"split {split} has no query group: too few distinct queries, or its share in dataset.splits is 0"
         for name, items in sorted(self.stamped_later.items()):

@@ -8,6 +8,7 @@ categorical values are turned into numbers by the label's rate on one half of th
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ HIGHEST_AUC = 0.95
 HIGHEST_CORRELATION = 0.9
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Keys = np.ndarray[Any, np.dtype[np.uint64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Places = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 
 
@@ -32,14 +35,17 @@ class LowestKeys:
         self.size = size
         self.seen = 0
         self.entries: list[tuple[int, dict[str, Value]]] = []
-        self._limit = 2**64
+        self._limit = 2**64 - 1  # no key above it can be among them
+
+    def may_hold(self, keys: Keys) -> Places:
+        """The places of the keys that may be among the lowest, to be added. All of them count as seen."""
+        self.seen += len(keys)
+        return np.flatnonzero(keys <= np.uint64(self._limit))
 
     def add(self, key: int, values: dict[str, Value]) -> None:
-        self.seen += 1
-        if key < self._limit:
-            self.entries.append((key, values))
-            if len(self.entries) >= 2 * self.size:
-                self._shrink()
+        self.entries.append((key, values))
+        if len(self.entries) >= 2 * self.size:
+            self._shrink()
 
     def merge(self, other: "LowestKeys") -> None:
         self.seen += other.seen
@@ -63,17 +69,26 @@ class LabelSample:
     def __init__(self, spec: FeatureSpec) -> None:
         self._label = spec.label.name
         self._features = spec.regular
+        self._of_context, self._of_items = (
+            [feature.name for feature in spec.at(level, spec.regular)] for level in ("context", "item")
+        )
         # the two halves of a sample come from even and odd places, so the sample is what it is in any run
         self._items = {True: LowestKeys(SAMPLED), False: LowestKeys(SAMPLED)}
         self._groups = {True: LowestKeys(SAMPLED), False: LowestKeys(SAMPLED)}
 
-    def add(self, built: BuiltGroup) -> None:
-        any_positive = False
-        for key, item in zip(built.order_keys, built.group.items, strict=True):
-            positive = bool(item[self._label])
-            any_positive |= positive
-            self._items[positive].add(key, item)
-        self._groups[any_positive].add(built.group_key, built.group.context)
+    def add(self, groups: Sequence[BuiltGroup]) -> None:
+        counts = np.array([built.group.count for built in groups])
+        first, owners = np.cumsum(counts) - counts, np.repeat(np.arange(len(groups)), counts)
+        labels = chain.from_iterable([built.group.items[self._label] for built in groups])
+        positive = np.fromiter(labels, dtype=bool, count=len(owners))
+        keys = np.frombuffer(b"".join([built.order_keys for built in groups]), dtype=">u8")
+        for sample, place in _lowest(self._items, keys, positive):
+            owner = owners[place]
+            sample.add(int(keys[place]), groups[owner].group.item(place - first[owner], self._of_items))
+        group_keys = np.array([built.group_key for built in groups], dtype=np.uint64)
+        for sample, place in _lowest(self._groups, group_keys, np.logical_or.reduceat(positive, first)):
+            context = groups[place].group.context
+            sample.add(int(group_keys[place]), {name: context[name] for name in self._of_context})
 
     def merge(self, other: "LabelSample") -> None:
         for positive in (True, False):
@@ -112,6 +127,14 @@ class LabelSample:
             return [(rates, positive[judged], weights[judged])]
         numbers = np.asarray(raw, dtype=np.float64).reshape(len(raw), -1)
         return [(numbers[:, place], positive, weights) for place in range(numbers.shape[1])]
+
+
+def _lowest(samples: dict[bool, LowestKeys], keys: Keys, positive: Bools) -> Iterator[tuple[LowestKeys, int]]:
+    """The sample of each key that may be among its lowest, and the key's place."""
+    for chosen, sample in samples.items():
+        places = np.flatnonzero(positive == chosen)
+        for place in places[sample.may_hold(keys[places])].tolist():
+            yield sample, place
 
 
 def label_rates(values: Sequence[Value], positive: Array) -> tuple[Array, Places]:

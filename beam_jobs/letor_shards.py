@@ -16,7 +16,7 @@ from beam_jobs.letor_protocol import LetorProtocol, log1p
 from beam_jobs.query_groups import Hash64
 from beam_jobs.storage import join
 from beam_jobs.tfrecords import record_writer
-from features.elwc import QueryGroup, View, encode_group
+from features.elwc import GroupColumns, GroupEncoder, View
 from features.spec import FeatureSpec
 
 
@@ -64,6 +64,7 @@ def convert(protocol: LetorProtocol, chosen: FeatureSplit, directory: str, shard
     """
     found = Converted(protocol.spec)
     relevance = io.BytesIO()
+    encoder = GroupEncoder(protocol.spec, "training", "serving")
     with (
         record_writer(shard.path(directory, "training")) as write_training,
         record_writer(shard.path(directory, "serving")) as write_serving,
@@ -73,9 +74,10 @@ def convert(protocol: LetorProtocol, chosen: FeatureSplit, directory: str, shard
             group = in_hash_order(judged, protocol.seed)
             columns = columns_of(group, protocol, chosen)
             add_statistics(found.tally, group.query, columns)
-            encoded = QueryGroup({"query": group.query}, items_of(columns))
-            write_training(encode_group(encoded, protocol.spec, "training"))
-            write_serving(encode_group(encoded, protocol.spec, "serving"))
+            encoded = GroupColumns({"query": group.query}, values_of(columns), len(group.item_ids))
+            (training,), (serving,) = encoder.encode([encoded])
+            write_training(training)
+            write_serving(serving)
             relevance_lines.write(relevance_of(group))
     found.relevance = relevance.getvalue()
     return found
@@ -112,11 +114,10 @@ def columns_of(group: JudgedGroup, protocol: LetorProtocol, chosen: FeatureSplit
     }
 
 
-def items_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Columns -> one mapping an item, of values as `features.values.check_value` returns them."""
+def values_of(columns: dict[str, Any]) -> dict[str, list[Any]]:
+    """Columns of values as `features.values.check_value` returns them: a vector is a tuple."""
     lists = {name: column if isinstance(column, list) else column.tolist() for name, column in columns.items()}
-    rows = zip(*lists.values(), strict=True)
-    return [dict(zip(lists, (tuple(v) if isinstance(v, list) else v for v in row), strict=True)) for row in rows]
+    return {name: list(map(tuple, found)) if np.ndim(columns[name]) > 1 else found for name, found in lists.items()}
 
 
 def add_statistics(tally: SplitTally, query: str, columns: dict[str, Any]) -> None:

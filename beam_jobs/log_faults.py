@@ -24,7 +24,7 @@ class FaultsConfig(Section):
     malformed: float = Field(default=0.0005, ge=0, le=1)  # of the events: a further line that cannot be read
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogLine:
     """One event as it will be written.
 
@@ -88,8 +88,14 @@ def inject_faults(
     written: list[tuple[int, bytes]] = []
     counts: Counter[str] = Counter()
     damages = list(DAMAGES.items())
-    for index, (line, chances) in enumerate(zip(lines, rng.random((len(lines), 6)), strict=True)):
-        interaction = line.kind != "impression"
+    drawn = rng.random((len(lines), 6))
+    rates = config.late, config.duplicate, config.unknown_request, config.unknown_item, config.malformed
+    struck = (drawn[:, :5] < rates).any(axis=1).tolist()  # few are
+    for index, line in enumerate(lines):
+        if not struck[index]:
+            written.append((line.timestamp_ms, line.content))
+            continue
+        chances, interaction = drawn[index], line.kind != "impression"
         if interaction and chances[0] < config.late:
             line = replace(line, timestamp_ms=line.timestamp_ms + round(config.late_days * DAY_MS))
             counts[f"late {line.kind}"] += 1

@@ -62,7 +62,7 @@ def read_event(line: bytes) -> Event | Malformed:
     fields = read_object(line)
     if isinstance(fields, Malformed):
         return fields
-    types = [name for name in EVENT_TYPES if fields.get(name) is not None]
+    types = [name for name in EVENT_TYPES if name in fields and fields[name] is not None]
     if len(types) != 1:
         return Malformed(UNKNOWN, "no_event_type", f"has {types or 'none'}, expected exactly one of {EVENT_TYPES}")
     return _event(types[0], fields)
@@ -105,9 +105,9 @@ def _impression_fault(body: Any) -> str | None:
         return f"features is {shown(body['features'])}, expected an object"
     if not isinstance(body.get("locale") or "", str):
         return f"locale is {shown(body['locale'])}, expected text such as en-GB"
-    for index, item in enumerate(items):
-        if not isinstance(item, dict):
-            return f"item {index} is {shown(item)}, expected an object"
+    if strangers := set(map(type, items)) - {dict}:
+        index = next(place for place, item in enumerate(items) if type(item) in strangers)
+        return f"item {index} is {shown(items[index])}, expected an object"
     return None
 
 

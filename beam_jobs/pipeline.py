@@ -1,5 +1,6 @@
 """log lines -> query groups -> dataset files: thin Beam transforms around the pure modules."""
 
+import gc
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ import orjson
 
 from beam_jobs.attribution import SKIPPED, Attribution, LoggedEvent, leave_out
 from beam_jobs.blocks import Block, Blocks, Packer, lines_by_key, unpacked
-from beam_jobs.caps import HOUR_MS, DistinctFn
+from beam_jobs.caps import HOUR_MS
 from beam_jobs.counting import DEAD_LETTERS, TALLY, CountingDoFn, SumTallies, Tally, of_bundle
 from beam_jobs.dataset_statistics import SplitTally
 from beam_jobs.dead_letters import dead_letter, item_dead_letter
@@ -24,6 +25,7 @@ from features.spec import FeatureSpec
 
 PROGRESS = logging.getLogger("privrank")
 PROGRESS_SECONDS = 5.0
+ITEMS_AT_ONCE = 4096  # of groups in one element
 SEARCHES = "searches"
 SEARCHED = ("impression", QUERY)  # types of events that tell of a search
 
@@ -45,7 +47,11 @@ class KeyEvents(CountingDoFn):
         super().start_bundle()
         self._blocks = Blocks(self._shards)
 
-    def process(self, line: bytes) -> Iterator[Any]:
+    def process(self, lines: Sequence[bytes]) -> Iterator[Any]:
+        for line in lines:
+            yield from self._line(line)
+
+    def _line(self, line: bytes) -> Iterator[Any]:
         key = None
         for found in self._reader.read(line):
             if isinstance(found, Event):
@@ -82,12 +88,13 @@ class CheckProducts(CountingDoFn):
         super().start_bundle()
         self._packer = Packer()
 
-    def process(self, line: bytes) -> Iterator[Any]:
-        row = read_product(line, self._spec)
-        if isinstance(row, MalformedProduct):
-            yield self.refuse(row.reason, dead_letter(row.reason, row.detail, line))
-        elif full := self._packer.add(line):
-            yield full
+    def process(self, lines: Sequence[bytes]) -> Iterator[Any]:
+        for line in lines:
+            row = read_product(line, self._spec)
+            if isinstance(row, MalformedProduct):
+                yield self.refuse(row.reason, dead_letter(row.reason, row.detail, line))
+            elif full := self._packer.add(line):
+                yield full
 
     def finish_bundle(self) -> Iterator[Any]:
         if rest := self._packer.rest():
@@ -98,7 +105,8 @@ class CheckProducts(CountingDoFn):
 class BuildGroups(CountingDoFn):
     """(shard, its blocks), product table, bots -> query groups; what they could not use becomes dead letters.
 
-    The product table comes in blocks too, and a worker reads it once.
+    Groups come out as lists of one shard's, since what follows is cheaper for many at a time. The product table comes
+    in blocks too, and a worker reads it once.
     """
 
     def __init__(self, builder: GroupBuilder, reader: LogReader, spec: FeatureSpec) -> None:
@@ -117,9 +125,21 @@ class BuildGroups(CountingDoFn):
         if self._products is None:
             rows = (row for block in products for row in unpacked(block))
             self._products = read_table(rows, self._spec)
+            gc.freeze()  # the table stays to the worker's end: no collection need go through it
         shard, blocks = keyed
+        groups, items = list[BuiltGroup](), 0
         for lines in lines_by_key(blocks):
-            yield from self._groups(lines, shard, self._products, bots)
+            for found in self._groups(lines, shard, self._products, bots):
+                if isinstance(found, BuiltGroup):
+                    groups.append(found)
+                    items += found.group.count
+                else:
+                    yield found
+            if items >= ITEMS_AT_ONCE:
+                yield groups
+                groups, items = [], 0
+        if groups:
+            yield groups
 
     def _groups(
         self, lines: Sequence[bytes], shard: int, products: Products, bots: Mapping[str, bool]
@@ -156,8 +176,8 @@ class BuildGroups(CountingDoFn):
             letter = item_dead_letter(item.reason, item.detail, first.request_id, first.user_id, item.raw)
             yield self.refuse(item.reason, letter)
         if attribution.impression is not None:
-            self.tally["noted/items"] += len(attribution.items)
-            self.tally["noted/items_acted_on"] += len(set[str]().union(*attribution.acted.values()))
+            self.tally["noted/items"] += len(attribution.items.ids)
+            self.tally["noted/items_acted_on"] += len(frozenset().union(*attribution.acted.values()))
             if locale := attribution.impression.body.get("locale"):
                 self.count_named("locale", normalise_locale(locale))
 
@@ -169,7 +189,7 @@ class BuildGroups(CountingDoFn):
 
 
 class SplitStatisticsFn(beam.CombineFn):
-    """Query groups -> SplitTally."""
+    """Lists of query groups -> SplitTally."""
 
     def __init__(self, spec: FeatureSpec) -> None:
         self._spec = spec
@@ -177,8 +197,8 @@ class SplitStatisticsFn(beam.CombineFn):
     def create_accumulator(self) -> SplitTally:
         return SplitTally(self._spec)
 
-    def add_input(self, tally: SplitTally, built: BuiltGroup) -> SplitTally:
-        tally.add(built)
+    def add_input(self, tally: SplitTally, groups: Sequence[BuiltGroup]) -> SplitTally:
+        tally.add(groups)
         return tally
 
     def merge_accumulators(self, tallies: Iterable[SplitTally]) -> SplitTally:
@@ -187,11 +207,8 @@ class SplitStatisticsFn(beam.CombineFn):
             merged.merge(tally)
         return merged
 
-    def compact(self, tally: SplitTally) -> SplitTally:
-        return tally.settle()
-
     def extract_output(self, tally: SplitTally) -> SplitTally:
-        return tally.settle()
+        return tally
 
 
 class ReadKeyed(beam.PTransform):
@@ -209,7 +226,7 @@ class ReadKeyed(beam.PTransform):
         return (
             pipeline
             | "Paths" >> beam.Create(self._paths, reshuffle=True)
-            | "Read" >> beam.ParDo(self._reading).with_output_types(bytes)
+            | "Read" >> beam.ParDo(self._reading).with_output_types(list[bytes])
             | "Key"
             >> beam.ParDo(self._keying)
             .with_output_types(self._keyed)
@@ -217,23 +234,19 @@ class ReadKeyed(beam.PTransform):
         )
 
 
-def frequent_queries(groups: Any, min_distinct_users: int) -> Any:
-    """Training groups -> JSON lines {query, requests} of the queries that enough distinct users made."""
-    return (
-        groups
-        | "OfTraining" >> beam.Filter(lambda built: built.split == "train")
-        | "QueryAndUser" >> beam.Map(lambda built: (built.query, built.user_id)).with_output_types(tuple[str, str])
-        | "Users" >> beam.CombinePerKey(DistinctFn(min_distinct_users))
-        | "Enough" >> beam.Filter(lambda entry: entry[1][1] >= min_distinct_users)
-        | "Line" >> beam.MapTuple(lambda query, seen: orjson.dumps({"query": query, "requests": seen[0]}))
-    )
+def by_split(groups: Iterable[BuiltGroup]) -> Iterable[tuple[str, list[BuiltGroup]]]:
+    """The groups of each split that has some."""
+    found: dict[str, list[BuiltGroup]] = {}
+    for built in groups:
+        found.setdefault(built.split, []).append(built)
+    return found.items()
 
 
 def split_statistics(groups: Any, spec: FeatureSpec) -> Any:
     """Groups -> (split, (statistics, warnings)) as JSON values, for each split that has groups."""
     return (
         groups
-        | "BySplit" >> beam.Map(lambda built: (built.split, built))
+        | "BySplit" >> beam.FlatMap(by_split)
         | "Statistics" >> beam.CombinePerKey(SplitStatisticsFn(spec))
         | "Told" >> beam.MapTuple(lambda split, tally: (split, told(split, tally)))
     )

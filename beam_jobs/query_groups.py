@@ -2,17 +2,20 @@
 
 import hashlib
 import unicodedata
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from beam_jobs.assembly import fates_of_parts
 from beam_jobs.attribution import (
     SKIPPED,
     Attribution,
+    Refusal,
     Request,
     Rules,
-    ShownItem,
+    ShownItems,
     attribute,
     in_time,
     leave_out,
@@ -21,8 +24,8 @@ from beam_jobs.attribution import (
 from beam_jobs.dates import start_of
 from beam_jobs.logs import INTERACTIONS, Event
 from beam_jobs.options import DatasetOptions
-from beam_jobs.products import Products
-from features.elwc import QueryGroup
+from beam_jobs.products import Product, Products
+from features.elwc import GroupColumns
 from features.errors import InputError
 from features.spec import Feature, FeatureSpec
 from features.values import Value
@@ -36,34 +39,33 @@ ITEM_NAMES = ("item_id", "position", *INTERACTIONS)
 class ItemValues(NamedTuple):
     """One item's features as far as they are known before attribution."""
 
-    values: dict[str, Value]
-    defaulted: tuple[str, ...]  # features that took their default
-    from_table: tuple[str, ...]  # features that came from the product table
+    values: tuple[Value, ...]  # in the spec's order
+    defaulted: tuple[str, ...] = ()  # features that took their default
+    from_table: tuple[str, ...] = ()  # features that came from the product table
+    written_ms: int = 0  # when the product's row was written
 
 
-ItemOrRefusal = tuple[ItemValues | None, str, str]
-"""(values, "", ""), or (None, reason, detail)."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BuiltGroup:
     """A query group on its way into a dataset.
 
-    order_keys: one a group item, ascending: 64-bit hashes that say nothing of rank or behaviour.
+    order_keys: 8 bytes a group item, ascending: hashes that say nothing of rank or behaviour.
+    defaulted, stamped_later: a feature's name for every value that took its default, or that its product's row brought
+        after the impression. used: the type of every event used.
     """
 
     split: str
     query: str  # normalised
     user_id: str
-    group: QueryGroup
-    order_keys: tuple[int, ...]
-    group_key: int  # the same kind of hash for the whole group
+    group: GroupColumns
+    order_keys: bytes
+    group_key: int  # a 64-bit hash of the same kind for the whole group
     shard: int  # of the files that it goes to
-    defaulted: Counter[str] = field(default_factory=Counter)
-    stamped_later: Counter[str] = field(default_factory=Counter)
+    defaulted: Sequence[str] = ()
+    stamped_later: Sequence[str] = ()
     positions_have_gaps: bool = False
     items_capped: int = 0
-    used: Counter[str] = field(default_factory=Counter)  # type of event -> events used
+    used: Sequence[str] = ()
 
 
 class BuiltRequest(NamedTuple):
@@ -82,12 +84,19 @@ class Hash64:
     """64-bit hashes of (parts, text), the same on every machine and in every run."""
 
     def __init__(self, *parts: object) -> None:
-        self._started = hashlib.blake2b("".join(f"{part}\x1f" for part in parts).encode(), digest_size=8)
+        self._started = hashlib.blake2b("".join([f"{part}\x1f" for part in parts]).encode(), digest_size=8)
 
     def of(self, text: str) -> int:
-        hashed = self._started.copy()
-        hashed.update(text.encode())
-        return int.from_bytes(hashed.digest(), "big")
+        return int.from_bytes(self.digests((text,))[0], "big")
+
+    def digests(self, texts: Iterable[str]) -> list[bytes]:
+        """The hashes of texts, 8 bytes each: in the order of `of`'s numbers."""
+        start, found = self._started.copy, []
+        for text in texts:
+            hashed = start()
+            hashed.update(text.encode())
+            found.append(hashed.digest())
+        return found
 
 
 class GroupBuilder:
@@ -99,7 +108,7 @@ class GroupBuilder:
     def __init__(self, spec: FeatureSpec, options: DatasetOptions, seed: int) -> None:
         refuse_unfillable(spec)
         self._seed = seed
-        self._table_items: dict[str, ItemOrRefusal] = {}  # items as the product table alone gives them, read once
+        self._table_items: dict[str, ItemValues | Refusal] = {}  # as the product table alone gives them, read once
         windows = options.windows_hours.milliseconds()
         self._rules = Rules(windows, options.min_items, options.max_items)
         self._splits = options.splits
@@ -111,10 +120,10 @@ class GroupBuilder:
         self._context = tuple(feature for feature in context if feature.name not in CONTEXT_NAMES)
         self._context_ids = tuple(feature for feature in context if feature.name in CONTEXT_NAMES)
         self._joined = tuple((feature.name, feature) for feature in items if feature.name not in ITEM_NAMES)
+        self._joined_names = tuple(name for name, _ in self._joined)
         self._with_item_id = "item_id" in spec
         self._position = _number_type(spec, "position")
         self._behaviours = tuple((name, _number_type(spec, name)) for name in INTERACTIONS if name in spec)
-        self._untouched = {name: number(False) for name, number in self._behaviours}  # most items of most requests
 
     def split_of(self, query: str, timestamp_ms: int) -> str | None:
         """The split of a normalised query shown at a time; None where no split takes the two together."""
@@ -130,17 +139,14 @@ class GroupBuilder:
         """The query group of one request's events, or None, and every event's fate. shard: the group's."""
         if (self._locale or self._splits.by != "query") and (unwanted := self._unwanted(request)):
             return BuiltRequest(None, leave_out(request, SKIPPED, unwanted))
-        result = attribute(request.logged, self._rules, lambda key, raw: self._item(key, raw, products))
+        result = attribute(request.logged, self._rules, lambda ids, raw: self._items(ids, raw, products))
         if result.impression is None:
             return BuiltRequest(None, settle(result, request))
         context, defaulted, reason, detail = self._context_values(result.impression)
         if reason:
             return BuiltRequest(None, settle(refuse_request(result, reason, detail), request))
-        for item in result.items:
-            if item.content.defaulted:
-                defaulted.update(item.content.defaulted)
         settled = settle(result, request)
-        return BuiltRequest(self._group(settled, result.impression, context, defaulted, products, shard), settled)
+        return BuiltRequest(self._group(settled, result.impression, context, defaulted, shard), settled)
 
     def _unwanted(self, request: Request) -> str | None:
         """Why this dataset does not ask for a request: of another locale, or of no split. None where it does."""
@@ -154,68 +160,78 @@ class GroupBuilder:
         return None if self.split_of(query, first.timestamp_ms) else "outside_splits"
 
     def _group(
-        self,
-        result: Attribution,
-        impression: Event,
-        context: dict[str, Value],
-        defaulted: Counter[str],
-        products: Products,
-        shard: int,
+        self, result: Attribution, impression: Event, context: dict[str, Value], defaulted: list[str], shard: int
     ) -> BuiltGroup:
-        hashed = Hash64("order", self._seed, impression.request_id)
-        keyed = sorted((hashed.of(item.item_id), item.item_id, item) for item in result.items)
-        stamped: Counter[str] = Counter()
-        for item in result.items:
-            if item.content.from_table and products[item.item_id].timestamp_ms > impression.timestamp_ms:
-                stamped.update(item.content.from_table)
         query = normalise_query(impression.body["query"])
         split = self.split_of(query, impression.timestamp_ms)
         if split is None:
             raise ValueError(f"a group of no split, which _unwanted leaves out: {query!r:.60}")
+        hashed = Hash64("order", self._seed, impression.request_id)
+        ranked = sorted(zip(hashed.digests(result.items.ids), *result.items, strict=True), key=itemgetter(0))
+        keys, *columns = zip(*ranked, strict=True)
+        items = ShownItems(*columns)
+        values, of_defaults, from_table, written_ms = zip(*items.contents, strict=True)
+        shown_ms = impression.timestamp_ms
         return BuiltGroup(
             split=split,
             query=query,
             user_id=impression.user_id,
-            group=QueryGroup(context, [self._completed(item, result) for _, _, item in keyed]),
-            order_keys=tuple(key for key, _, _ in keyed),
+            group=GroupColumns(context, self._columns(items, values, result.acted), len(keys)),
+            order_keys=b"".join(keys),
             group_key=hashed.of(""),
             shard=shard,
-            defaulted=defaulted,
-            stamped_later=stamped,
-            positions_have_gaps=not result.refused_items and has_gaps([item.position for item in result.items]),
+            defaulted=[*defaulted, *chain.from_iterable(of_defaults)],
+            stamped_later=[
+                name
+                for names, written in zip(from_table, written_ms, strict=True)
+                if written > shown_ms
+                for name in names
+            ],
+            positions_have_gaps=not result.refused_items and has_gaps(result.items.positions),
             items_capped=result.items_capped,
-            used=Counter([each.logged.event.type for each in result.fates if each.fate == "used"]),
+            used=[each.logged.event.type for each in result.fates if each.fate == "used"],
         )
 
-    def _completed(self, item: ShownItem, result: Attribution) -> dict[str, Value]:
-        values: dict[str, Value] = {**item.content.values, **self._untouched}  # the table's are read once and shared
+    def _columns(
+        self, items: ShownItems, values: Sequence[Sequence[Value]], acted: Mapping[str, set[str]]
+    ) -> dict[str, Sequence[Value]]:
+        """The items by feature. values: of each item, the joined ones."""
+        columns: dict[str, Sequence[Value]] = dict(zip(self._joined_names, zip(*values, strict=True), strict=True))
         if self._with_item_id:
-            values["item_id"] = item.item_id
+            columns["item_id"] = items.ids
         if self._position:
-            values["position"] = self._position(item.position)
+            columns["position"] = items.positions if self._position is int else [*map(float, items.positions)]
         for name, number in self._behaviours:
-            if item.item_id in result.acted[name]:
-                values[name] = number(True)
-        return values
+            touched = acted[name]
+            no, yes = number(False), number(True)
+            columns[name] = [yes if key in touched else no for key in items.ids] if touched else [no] * len(items.ids)
+        return columns
 
-    def _item(self, item_id: str, raw: dict[str, Any], products: Products) -> ItemOrRefusal:
-        own = raw.get("features")
-        product = products.get(item_id)
-        if own:
-            if not isinstance(own, dict):
-                return None, "item_features_invalid", f"features is {type(own).__name__}, expected an object"
-            return self._joined_item(item_id, own, product.features if product else {})
-        if product is None:
-            return self._joined_item(item_id, {}, {})
-        known = self._table_items.get(item_id)
-        if known is None:
-            known = self._table_items[item_id] = self._joined_item(item_id, {}, product.features)
+    def _items(
+        self, ids: Sequence[str], raw_items: Sequence[dict[str, Any]], products: Products
+    ) -> list[ItemValues | Refusal]:
+        known: list[Any] = list(map(self._table_items.get, ids))
+        own = [raw.get("features") for raw in raw_items]
+        if None in known or any(own):
+            return [self._item(*item, products) for item in zip(ids, own, strict=True)]
         return known
 
-    def _joined_item(self, item_id: str, own: dict[str, Any], row: dict[str, Any]) -> ItemOrRefusal:
-        values: dict[str, Value] = {}
+    def _item(self, item_id: str, own: Any, products: Products) -> ItemValues | Refusal:
+        own = own or {}
+        if not isinstance(own, dict):
+            return Refusal("item_features_invalid", f"features is {type(own).__name__}, expected an object")
+        product = products.get(item_id)
+        if own or product is None:
+            return self._joined_item(item_id, own, product)
+        if item_id not in self._table_items:
+            self._table_items[item_id] = self._joined_item(item_id, own, product)
+        return self._table_items[item_id]
+
+    def _joined_item(self, item_id: str, own: dict[str, Any], product: Product | None) -> ItemValues | Refusal:
+        values: list[Value] = []
         defaulted: list[str] = []
         from_table: list[str] = []
+        row = product.features if product else {}
         for name, feature in self._joined:
             found = own.get(name)
             absent = _is_absent(found, feature)
@@ -225,30 +241,27 @@ class GroupBuilder:
                 (defaulted if absent else from_table).append(name)
             value, fault = feature.value_of(found)
             if value is None:
-                return None, f"{name}_{'missing' if absent else 'invalid'}", f"{name} {fault} (item {item_id!r:.60})"
-            values[name] = value
-        return ItemValues(values, tuple(defaulted), tuple(from_table)), "", ""
+                return Refusal(f"{name}_{'missing' if absent else 'invalid'}", f"{name} {fault} (item {item_id!r:.60})")
+            values.append(value)
+        return ItemValues(tuple(values), tuple(defaulted), tuple(from_table), product.timestamp_ms if product else 0)
 
-    def _context_values(self, impression: Event) -> tuple[dict[str, Value], Counter[str], str, str]:
+    def _context_values(self, impression: Event) -> tuple[dict[str, Value], list[str], str, str]:
         own = impression.body.get("features") or {}
         known = {"request_id": impression.request_id, "query": impression.body["query"]}
-        defaulted: Counter[str] = Counter()
+        defaulted: list[str] = []
         values: dict[str, Value] = {}
         for features, source in ((self._context_ids, known), (self._context, own)):
             for feature in features:
                 found = source.get(feature.name)
                 absent = _is_absent(found, feature)
-                defaulted[feature.name] += absent
+                if absent:
+                    defaulted.append(feature.name)
                 value, fault = feature.value_of(found)
                 if value is None:
-                    return (
-                        {},
-                        defaulted,
-                        f"{feature.name}_{'missing' if absent else 'invalid'}",
-                        f"{feature.name} {fault}",
-                    )
+                    reason = f"{feature.name}_{'missing' if absent else 'invalid'}"
+                    return {}, [], reason, f"{feature.name} {fault}"
                 values[feature.name] = value
-        return values, +defaulted, "", ""
+        return values, defaulted, "", ""
 
 
 def settle(result: Attribution, request: Request) -> Attribution:
@@ -288,9 +301,9 @@ def refuse_unfillable(spec: FeatureSpec) -> None:
         raise InputError("features.position: type bool, but logs give it as int: correct its type")
 
 
-def has_gaps(positions: list[int]) -> bool:
+def has_gaps(positions: Sequence[int]) -> bool:
     """Whether ascending positions are not 0, 1, 2, ...: some are left out, repeated, or counted from another base."""
-    return positions != list(range(len(positions)))
+    return list(positions) != list(range(len(positions)))
 
 
 def _number_type(spec: FeatureSpec, name: str) -> Any:

@@ -20,6 +20,7 @@ from features.errors import InputError
 
 PROGRESS = logging.getLogger("privrank")
 DAMAGED_GZIP: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # whose stub has an instance
+BYTES_AT_ONCE = 256 * 1024  # of lines in one element, since a runner takes its time with each
 UNREADABLE = "cannot read to its end: "  # how a driver recognises the failure below in what a runner raises
 
 
@@ -70,15 +71,21 @@ def check_readable(paths: Iterable[str], what: str) -> None:
 
 
 class ReadLines(beam.DoFn):
-    """Paths -> their lines. One file is one unit of work, so large logs come in several files."""
+    """Paths -> their lines, many at a time. One file is one unit of work, so large logs come in several files."""
 
     def __init__(self, what: str, files: int) -> None:
         self._what = what
         self._files = files
 
-    def process(self, path: str) -> Iterator[bytes]:
-        lines = 0
+    def process(self, path: str) -> Iterator[list[bytes]]:
+        count, lines, size = 0, list[bytes](), 0
         for line in read_lines(path):
-            lines += 1
-            yield line
-        PROGRESS.info("  read %s: %d lines (one of %d %s files)", path, lines, self._files, self._what)
+            lines.append(line)
+            size += len(line)
+            if size >= BYTES_AT_ONCE:
+                yield lines
+                count, lines, size = count + len(lines), [], 0
+        if lines:
+            yield lines
+        count += len(lines)
+        PROGRESS.info("  read %s: %d lines (one of %d %s files)", path, count, self._files, self._what)

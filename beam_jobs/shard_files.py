@@ -7,7 +7,7 @@ again writes others; what no output tells of is never published.
 import gzip
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -38,7 +38,8 @@ class Written(NamedTuple):
 
 
 class WriteShards(beam.DoFn):
-    """Query groups -> Written, for every shard and split a file of each view, with the same groups in the same order.
+    """Lists of a shard's query groups -> Written: for every shard and split a file of each view, with the same groups
+    in the same order.
 
     Shards come one after the other; one that comes again gets further files.
     """
@@ -48,7 +49,7 @@ class WriteShards(beam.DoFn):
         self._directory = directory
 
     def setup(self) -> None:
-        self._encoders = {view: GroupEncoder(self._spec, view) for view in VIEWS}
+        self._encoder = GroupEncoder(self._spec, *VIEWS)
 
     def start_bundle(self) -> None:
         self._shard = -1  # none yet
@@ -56,12 +57,15 @@ class WriteShards(beam.DoFn):
         self._files = ExitStack()
         self._written: list[Written] = []
 
-    def process(self, built: BuiltGroup) -> None:
-        if built.shard != self._shard:
+    def process(self, groups: Sequence[BuiltGroup]) -> None:
+        if groups[0].shard != self._shard:
             self._finish_shard()
-            self._shard = built.shard
-        for encoder, write in self._writers.get(built.split) or self._open(built.split):
-            write(framed(encoder.encode(built.group)))
+            self._shard = groups[0].shard
+        encoded = self._encoder.encode([built.group for built in groups])
+        for split in dict.fromkeys(built.split for built in groups):
+            for write, records in zip(self._writers.get(split) or self._open(split), encoded, strict=True):
+                of_split = [framed(rec) for built, rec in zip(groups, records, strict=True) if built.split == split]
+                write(b"".join(of_split))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         self._finish_shard()
@@ -72,7 +76,7 @@ class WriteShards(beam.DoFn):
         writers = []
         for view in VIEWS:
             path = join(self._directory, f"{name}.{view}")
-            writers.append((self._encoders[view], self._files.enter_context(gzip_writer(path))))
+            writers.append(self._files.enter_context(gzip_writer(path)))
             self._written.append(Written(f"{split}/{view}_elwc", self._shard, path))
         self._writers[split] = writers
         return writers

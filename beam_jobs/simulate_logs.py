@@ -4,7 +4,6 @@ python -m beam_jobs.simulate_logs --config configs/product_search.yaml --output 
 """
 
 import argparse
-import gzip
 import hashlib
 import multiprocessing
 import os
@@ -22,7 +21,7 @@ import orjson
 from beam_jobs.catalogue_shop import CatalogueShop
 from beam_jobs.judged_pairs import JudgedPairsShop
 from beam_jobs.shop import Ints, Shop
-from beam_jobs.simulated_log import COMPRESSION, Funnel, Shard, Simulation, SimulatorConfig
+from beam_jobs.simulated_log import Funnel, Shard, Simulation, SimulatorConfig, gzipped
 from features.errors import InputError, exit_code_of
 from features.manifest import FILE_NAME, Manifest, stage_key
 from features.task import load_task, parse_section
@@ -103,13 +102,13 @@ def make_shop(config: SimulatorConfig, judged_pairs: str | None) -> Shop:
 
 def product_table(shop: Shop) -> bytes:
     """products.jsonl.gz: one product a line."""
-    return _packed(b"".join(orjson.dumps(product.to_json()) + b"\n" for product in shop.products))
+    return gzipped(b"".join(orjson.dumps(product.to_json()) + b"\n" for product in shop.products))
 
 
 def relevance_table(simulation: Simulation, pairs: Ints) -> bytes:
     """relevance.tsv.gz: query, item_id, relevance (0..3) of the pairs that were shown."""
     rows = ("\t".join(map(str, simulation.pair(key))) for key in pairs.tolist())
-    return _packed("\n".join(["query\titem_id\trelevance", *rows, ""]).encode())
+    return gzipped("\n".join(["query\titem_id\trelevance", *rows, ""]).encode())
 
 
 def summary_of(funnel: Funnel, faults: Counter[str], lines: int, pairs: int, simulation: Simulation) -> dict[str, Any]:
@@ -153,10 +152,6 @@ def _report(summary: dict[str, Any]) -> str:
 def _percentages(counts: list[int]) -> str:
     total = sum(counts) or 1
     return " ".join(f"{100 * count / total:.1f}" for count in counts)
-
-
-def _packed(content: bytes) -> bytes:
-    return gzip.compress(content, compresslevel=COMPRESSION, mtime=0)
 
 
 def _checked(judged_pairs: str | None, config: SimulatorConfig) -> str | None:

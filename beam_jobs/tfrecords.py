@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import BinaryIO
 
 import google_crc32c
@@ -36,8 +37,13 @@ def record_writer(path: str) -> Iterator[Callable[[bytes], None]]:
 
 
 def framed(record: bytes) -> bytes:
-    length = struct.pack("<Q", len(record))
-    return b"".join((length, checksum(length), record, checksum(record)))
+    return b"".join((_head(len(record)), record, checksum(record)))
+
+
+@lru_cache(maxsize=1 << 14)
+def _head(size: int) -> bytes:
+    length = struct.pack("<Q", size)
+    return length + checksum(length)
 
 
 def checksum(content: bytes) -> bytes:

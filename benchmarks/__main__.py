@@ -6,7 +6,7 @@ Example: python -m benchmarks
 import subprocess
 import sys
 
-BENCHMARKS = ("beam", "letor", "training", "serving")  # each a process of its own: none slows another
+BENCHMARKS = ("beam", "simulator", "letor", "training", "serving")  # each a process of its own: none slows another
 
 
 def main() -> int:

@@ -1,9 +1,11 @@
 """Query group <-> ExampleListWithContext bytes, in two views; the serving view has no privileged feature."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import accumulate, chain, pairwise
+from operator import add
 from typing import Any, Literal
 
 from features.spec import Feature, FeatureSpec
@@ -13,6 +15,7 @@ from protos import elwc_pb2
 View = Literal["training", "serving"]
 
 EXAMPLES, CONTEXT = b"\x0a", b"\x12"  # fields of the ELWC
+TEXTS, FLOATS, INTEGERS = b"\x0a", b"\x12", b"\x1a"  # of a feature, by the kind of its values
 MOST_KEPT = 65_536  # entries of a feature's values that an encoder keeps
 LONGEST_KEPT = 512  # bytes of one
 
@@ -24,6 +27,24 @@ class QueryGroup:
     context: dict[str, Value]
     items: Sequence[dict[str, Value]]
 
+    def columns(self, names: Iterable[str]) -> "GroupColumns":
+        """The same by feature, of the item features that are named. Errors: KeyError when an item lacks one."""
+        items = {name: [item[name] for item in self.items] for name in names}
+        return GroupColumns(self.context, items, len(self.items))
+
+
+@dataclass(slots=True)
+class GroupColumns:
+    """A query group as pipelines hold it. items: feature -> its values, one for each of `count` items."""
+
+    context: Mapping[str, Value]
+    items: Mapping[str, Sequence[Value]]
+    count: int
+
+    def item(self, place: int, names: Iterable[str]) -> dict[str, Value]:
+        """The named features of one item."""
+        return {name: self.items[name][place] for name in names}
+
 
 def features_in(spec: FeatureSpec, view: View) -> tuple[Feature, ...]:
     """The features that a view holds: all of them for training, the regular ones for serving."""
@@ -31,52 +52,66 @@ def features_in(spec: FeatureSpec, view: View) -> tuple[Feature, ...]:
 
 
 class GroupEncoder:
-    """Encodes query groups of one spec in one view, straight to the wire: no protobuf object a value.
+    """Encodes query groups of one spec in some views, straight to the wire: no protobuf object a value.
 
     A group has the same bytes wherever it is encoded: maps are written in the order of their keys.
     Source: protobuf.dev/programming-guides/encoding; protos/elwc.proto for the fields.
     """
 
-    def __init__(self, spec: FeatureSpec, view: View) -> None:
-        visible = sorted(features_in(spec, view), key=lambda feature: feature.name)
+    def __init__(self, spec: FeatureSpec, *views: View) -> None:
+        visible = [sorted(features_in(spec, view), key=lambda feature: feature.name) for view in views]
+        self._views = [
+            ([f.name for f in features if f.level == "context"], [f.name for f in features if f.level == "item"])
+            for features in visible
+        ]
+        together = {feature.name: feature for features in visible for feature in features}.values()
         self._context, self._items = (
-            [(feature.name, _entries_of(feature)) for feature in visible if feature.level == level]
+            {feature.name: _entries_of(feature) for feature in together if feature.level == level}
             for level in ("context", "item")
         )
 
-    def encode(self, group: QueryGroup) -> bytes:
-        """Serialised ELWC, the items in the order given. Values the view does not hold are left out.
+    def encode(self, groups: Sequence[GroupColumns]) -> list[list[bytes]]:
+        """Serialised ELWCs: a view's groups, for each view. Features that no view holds are left out.
 
-        Errors: KeyError when the group lacks a feature of the view; `Feature.value_of` fills defaults before.
+        All items are encoded together, feature by feature, and what several views hold once.
+        Errors: KeyError when a group lacks a feature of a view; `Feature.value_of` fills defaults before.
         """
-        parts: list[bytes] = []
-        for values in group.items:
-            features = b"".join([entries[values[name]] for name, entries in self._items])
-            parts += (_head_of_example(EXAMPLES, len(features)), features)
-        if self._context:
-            features = b"".join([entries[group.context[name]] for name, entries in self._context])
-            parts += (_head_of_example(CONTEXT, len(features)), features)
-        return b"".join(parts)
+        context = {name: [entries[group.context[name]] for group in groups] for name, entries in self._context.items()}
+        items = {
+            name: list(map(entries.__getitem__, chain.from_iterable([group.items[name] for group in groups])))
+            for name, entries in self._items.items()
+        }
+        ends = list(accumulate([group.count for group in groups], initial=0))
+        views = []
+        for context_names, item_names in self._views:
+            examples = _examples(EXAMPLES, [items[name] for name in item_names], ends[-1])
+            parts = [examples[start:end] for start, end in pairwise(ends)]
+            if context_names:
+                contexts = _examples(CONTEXT, [context[name] for name in context_names], len(groups))
+                for own, of_group in zip(parts, contexts, strict=True):
+                    own.append(of_group)
+            views.append(list(map(b"".join, parts)))
+        return views
 
 
 def encode_group(group: QueryGroup, spec: FeatureSpec, view: View) -> bytes:
     """One group's bytes; who has many keeps a `GroupEncoder`."""
-    return GroupEncoder(spec, view).encode(group)
+    names = [feature.name for feature in features_in(spec, view) if feature.level == "item"]
+    ((record,),) = GroupEncoder(spec, view).encode([group.columns(names)])
+    return record
 
 
 class _Entries(dict[Any, bytes]):
     """A feature's value -> its entry in the map of features; those of values that come again and again are kept."""
 
     def __init__(self, feature: Feature) -> None:
+        self._key = feature.name.encode()
         self._is_text = not feature.is_numeric
-        self._key = _delimited(b"\x0a", feature.name.encode())
 
     def __missing__(self, value: str | int) -> bytes:
-        if self._is_text:
-            stored = _delimited(b"\x0a", _delimited(b"\x0a", str(value).encode()))
-        else:  # a negative number is written as 64 bits
-            stored = _delimited(b"\x1a", _delimited(b"\x0a", _varint(int(value) & 0xFFFFFFFFFFFFFFFF)))
-        entry = _delimited(b"\x0a", self._key + _delimited(b"\x12", stored))
+        # a negative number is written as 64 bits
+        content = str(value).encode() if self._is_text else _varint(int(value) & 0xFFFFFFFFFFFFFFFF)
+        entry = _head_of_entry(self._key, TEXTS if self._is_text else INTEGERS, len(content)) + content
         if len(entry) <= LONGEST_KEPT:
             if len(self) >= MOST_KEPT:
                 self.clear()
@@ -89,10 +124,7 @@ class _FloatEntries:
 
     def __init__(self, feature: Feature) -> None:
         self._pack = struct.Struct(f"<{feature.length}f").pack
-        numbers = bytes(4 * feature.length)
-        stored = _delimited(b"\x12", _delimited(b"\x0a", numbers))
-        entry = _delimited(b"\x0a", _delimited(b"\x0a", feature.name.encode()) + _delimited(b"\x12", stored))
-        self._head = entry.removesuffix(numbers)
+        self._head = _head_of_entry(feature.name.encode(), FLOATS, 4 * feature.length)
 
     def __getitem__(self, value: Any) -> bytes:
         return self._head + (self._pack(*value) if isinstance(value, tuple) else self._pack(value))
@@ -102,8 +134,33 @@ def _entries_of(feature: Feature) -> _Entries | _FloatEntries:
     return _FloatEntries(feature) if feature.type == "float" else _Entries(feature)
 
 
-def _delimited(tag: bytes, content: bytes) -> bytes:
-    return tag + _varint(len(content)) + content
+def _examples(field: bytes, columns: Sequence[Sequence[bytes]], count: int) -> list[bytes]:
+    """Examples in a field of the ELWC, `count` of them, from the entries of their features."""
+    bodies = list(map(b"".join, zip(*columns, strict=True))) if columns else [b""] * count
+    return list(map(add, map(HEADS[field], map(len, bodies)), bodies))
+
+
+def _head_of_example(field: bytes, size: int) -> bytes:
+    """What stands before `size` bytes of entries that make an Example; of none, it is empty."""
+    head = _head(b"\x0a", size) if size else b""
+    return _head(field, len(head) + size) + head
+
+
+HEADS = {field: lru_cache(maxsize=1 << 14)(partial(_head_of_example, field)) for field in (EXAMPLES, CONTEXT)}
+
+
+@lru_cache(maxsize=1 << 14)
+def _head_of_entry(key: bytes, kind: bytes, size: int) -> bytes:
+    """What stands before `size` bytes of values in a feature's entry. kind: of the values."""
+    values = _head(b"\x0a", size)
+    feature = _head(kind, len(values) + size) + values
+    named = _head(b"\x0a", len(key)) + key + _head(b"\x12", len(feature) + size) + feature
+    return _head(b"\x0a", len(named) + size) + named
+
+
+def _head(field: bytes, size: int) -> bytes:
+    """What stands before `size` bytes in a field."""
+    return field + _varint(size)
 
 
 def _varint(number: int) -> bytes:
@@ -113,13 +170,6 @@ def _varint(number: int) -> bytes:
         number >>= 7
     written.append(number)
     return bytes(written)
-
-
-@lru_cache(maxsize=1 << 14)
-def _head_of_example(field: bytes, size: int) -> bytes:
-    """What stands before `size` bytes of entries that make an Example in a field of the ELWC; of none, it is empty."""
-    head = b"\x0a" + _varint(size) if size else b""
-    return field + _varint(len(head) + size) + head
 
 
 def decode_group(serialised: bytes, spec: FeatureSpec) -> QueryGroup:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.assembly import POSITIONS_FROM_0, assemble
-from beam_jobs.attribution import LoggedEvent, Request, Rules, attribute
+from beam_jobs.attribution import LoggedEvent, Refusal, Request, Rules, attribute
 from beam_jobs.logs import QUERY, Event
 from beam_jobs.query_groups import settle
 from tests.beam_jobs.log_lines import HOUR, NOON
@@ -29,10 +29,10 @@ def run(*logged: LoggedEvent, base: int = 0) -> tuple[list[tuple[str, int]], lis
     """(item, position) pairs, and (line, fate, reason) of every record."""
     request = assemble(logged, base)
     result = attribute(
-        request.logged, RULES, lambda item_id, raw: (raw, "", "") if item_id != "bad" else (None, "x", "y")
+        request.logged, RULES, lambda ids, raw_items: [Refusal("x", "y") if "bad" in ids else raw for raw in raw_items]
     )
     fates = settle(result, request).fates
-    items = [(item.item_id, item.position) for item in result.items]
+    items = list(zip(result.items.ids, result.items.positions, strict=True))
     return items, sorted((fate.logged.line.decode(), fate.fate, fate.reason) for fate in fates), request
 
 

@@ -1,13 +1,14 @@
 """One request's events: hand-made logs, fates counted by hand."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.attribution import Attribution, LoggedEvent, Rules, attribute, refuse_request
+from beam_jobs.attribution import Attribution, LoggedEvent, Refusal, Rules, attribute, refuse_request
 from beam_jobs.logs import Event, read_event
 from tests.beam_jobs.log_lines import HOUR, NOON, act, impression
 
@@ -15,8 +16,9 @@ RULES = Rules({"click": HOUR, "add_to_cart": 24 * HOUR, "purchase": 168 * HOUR, 
 
 
 def run(*events: dict[str, Any], rules: Rules = RULES, unusable: str = "") -> Attribution:
-    def read_item(item_id: str, raw: dict[str, Any]) -> tuple[Any, str, str]:
-        return (None, "title_missing", "no title") if item_id == unusable else (raw, "", "")
+    def read_items(ids: Sequence[str], raw_items: Sequence[dict[str, Any]]) -> list[Any]:
+        refusal = Refusal("title_missing", "no title")
+        return [refusal if key == unusable else raw for key, raw in zip(ids, raw_items, strict=True)]
 
     logged = []
     for fields in events:
@@ -24,7 +26,7 @@ def run(*events: dict[str, Any], rules: Rules = RULES, unusable: str = "") -> At
         event = read_event(line)
         assert isinstance(event, Event)
         logged.append(LoggedEvent(event, line))
-    return attribute(logged, rules, read_item)
+    return attribute(logged, rules, read_items)
 
 
 def fates(result: Attribution) -> list[tuple[str, str, str]]:
@@ -42,10 +44,8 @@ def test_each_interaction_reaches_its_item():
 
 def test_items_come_by_position():
     items = [{"item_id": "p1", "position": 2}, {"item_id": "p2", "position": 0}]
-    assert [(item.item_id, item.position) for item in run(impression("r1", "sofa", *items)).items] == [
-        ("p2", 0),
-        ("p1", 2),
-    ]
+    found = run(impression("r1", "sofa", *items)).items
+    assert (list(found.ids), list(found.positions)) == (["p2", "p1"], [0, 2])
 
 
 def test_the_same_event_id_counts_once():
@@ -59,7 +59,7 @@ def test_a_repeated_impression_is_a_duplicate_and_the_first_counts():
     later = impression("r1", "sofa", "p1", "p2", "p3", at=NOON + 5, event_id="again")
     other = impression("r1", "sofa", "p8", "p9", at=NOON + 9, event_id="other")
     result = run(other, later, SHOWN)
-    assert [item.item_id for item in result.items] == ["p1", "p2", "p3"]
+    assert list(result.items.ids) == ["p1", "p2", "p3"]
     assert fates(result) == [
         ("impression", "duplicate", ""), ("impression", "duplicate", "second_impression"), ("impression", "used", ""),
     ]  # fmt: skip
@@ -95,14 +95,14 @@ def test_items_beyond_max_items_are_capped_with_their_interactions():
     result = run(
         impression("r1", "sofa", "p1", "p2", "p3", "p4", "p5"), act("click", "r1", "p4"), act("click", "r1", "p3")
     )
-    assert ([item.item_id for item in result.items], result.items_capped) == (["p1", "p2", "p3"], 2)
+    assert (list(result.items.ids), result.items_capped) == (["p1", "p2", "p3"], 2)
     assert result.acted["click"] == {"p3"}
     assert ("click", "capped", "item_capped") in fates(result)
 
 
 def test_an_unusable_item_is_left_out_and_the_group_stays():
     result = run(SHOWN, act("click", "r1", "p2"), act("click", "r1", "p1"), unusable="p2")
-    assert [item.item_id for item in result.items] == ["p1", "p3"]
+    assert list(result.items.ids) == ["p1", "p3"]
     assert [item.reason for item in result.refused_items] == ["title_missing"]
     assert ("click", "unmatched", "item_refused") in fates(result)
 
@@ -116,7 +116,7 @@ def test_too_few_usable_items_refuse_the_impression_and_its_interactions():
 def test_items_without_id_with_a_wrong_position_or_shown_twice_are_refused():
     items = ["p1", {"position": 1}, {"item_id": "p2", "position": -1}, "p1", {"item_id": 3}]
     result = run(impression("r1", "sofa", *items))
-    assert [item.item_id for item in result.items] == ["p1", "3"]
+    assert list(result.items.ids) == ["p1", "3"]
     assert [item.reason for item in result.refused_items] == ["item_id_missing", "position_invalid", "item_shown_twice"]
 
 

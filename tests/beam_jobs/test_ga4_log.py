@@ -122,7 +122,7 @@ def test_pages_of_one_search_are_one_list_and_another_session_is_another():
         listed("sofa", first, at=NOON + 9 * SECOND),
         listed("sofa", "p1", "p2", at=NOON + HOUR, ga_session_id=6),
     )
-    assert sorted(len(built.group.items) for built in result.groups) == [2, 3]
+    assert sorted(built.group.count for built in result.groups) == [2, 3]
     assert fates(result)["impression"] == {"read": 3, "used": 3}
 
 

@@ -113,11 +113,12 @@ def checked(joined: Joined) -> Joined:
     assert joined.events
     assert sum(counts.malformed for counts in joined.events.values()) >= joined.tally["unreadable"]
     for built in joined.groups:
-        assert len(built.group.items) >= 2
-        for item in built.group.items:
-            assert isinstance(item["title"], str)
-            assert "\0" not in item["title"]
-            assert math.isfinite(item["price"])  # type: ignore[arg-type]
+        assert built.group.count >= 2
+        assert {len(column) for column in built.group.items.values()} == {built.group.count}
+        for title, price in zip(built.group.items["title"], built.group.items["price"], strict=True):
+            assert isinstance(title, str)
+            assert "\0" not in title
+            assert math.isfinite(price)  # type: ignore[arg-type]
     assert len(joined.letters) <= sum(joined.named("refused").values())
     return joined
 

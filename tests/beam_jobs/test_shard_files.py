@@ -9,7 +9,7 @@ import pytest
 from beam_jobs.query_groups import BuiltGroup
 from beam_jobs.shard_files import FREQUENT_QUERIES, LETTERS, PARTS, VIEWS, WriteLines, WriteShards, Written, place_files
 from beam_jobs.tfrecords import read_records
-from features.elwc import QueryGroup, decode_group
+from features.elwc import GroupColumns, decode_group
 from features.spec import spec_from_json
 from tests.features.specs import DEMO
 
@@ -26,10 +26,10 @@ def bundle(writing: Any, elements: list[Any]) -> list[Written]:
 
 
 def group(number: int, shard: int, split: str = "train") -> BuiltGroup:
-    behaviour = {"position": 0, "click": False, "add_to_cart": False, "purchase": True}
+    behaviour = {"position": [0], "click": [False], "add_to_cart": [False], "purchase": [True]}
     context = {"request_id": f"r{number}", "query": f"q{number}"}
-    items = [{"item_id": f"p{number}", "title": "t", **behaviour}]
-    return BuiltGroup(split, f"q{number}", "u1", QueryGroup(context, items), (0,), number, shard)
+    items = {"item_id": [f"p{number}"], "title": ["t"], **behaviour}
+    return BuiltGroup(split, f"q{number}", "u1", GroupColumns(context, items, 1), bytes(8), number, shard)
 
 
 def directory(tmp_path: Path) -> Path:
@@ -46,8 +46,8 @@ def queries(path: Path) -> list[str]:
 def test_shards_of_several_bundles_are_numbered_together_and_views_stay_aligned(tmp_path):
     root = directory(tmp_path)
     writing = WriteShards(SPEC, str(root / PARTS))
-    written = bundle(writing, [group(1, 3), group(2, 3), group(3, 5, "test")])
-    written += bundle(writing, [group(4, 0), group(5, 3), group(6, 0)])  # shard 0 comes twice, shard 3 again
+    written = bundle(writing, [[group(1, 3)], [group(2, 3)], [group(3, 5, "test")]])
+    written += bundle(writing, [[group(4, 0)], [group(5, 3)], [group(6, 0)]])  # shard 0 comes twice, shard 3 again
     place_files(written, str(root), letters=False)
     found = {}
     for view in ("training", "serving"):
@@ -62,8 +62,8 @@ def test_shards_of_several_bundles_are_numbered_together_and_views_stay_aligned(
 
 def test_what_no_bundle_told_of_is_removed(tmp_path):
     root = directory(tmp_path)
-    bundle(WriteShards(SPEC, str(root / PARTS)), [group(1, 0)])  # a bundle whose output a runner threw away
-    written = bundle(WriteShards(SPEC, str(root / PARTS)), [group(2, 0)])
+    bundle(WriteShards(SPEC, str(root / PARTS)), [[group(1, 0)]])  # a bundle whose output a runner threw away
+    written = bundle(WriteShards(SPEC, str(root / PARTS)), [[group(2, 0)]])
     place_files(written, str(root), letters=False)
     assert [queries(path) for path in sorted((root / "train").glob("training*"))] == [["q2"]]
     assert not (root / PARTS).exists()

@@ -36,7 +36,7 @@ class Joined(NamedTuple):
         return {
             str(built.group.context["query"]): {
                 str(item["item_id"]): (item["position"], item["click"], item["add_to_cart"], item["purchase"])  # type: ignore[misc]
-                for item in built.group.items
+                for item in (built.group.item(place, built.group.items) for place in range(built.group.count))
             }
             for built in self.groups
         }
@@ -62,7 +62,7 @@ def join(
     building.setup()
     building.start_bundle()
     letters, groups = [], []
-    keyed = [found for line in lines for found in keying.process(line)]
+    keyed = list(keying.process(list(lines)))
     ended = [found.value for found in keying.finish_bundle() if isinstance(found, WindowedValue)]
     blocks = []
     for found in [*keyed, *ended]:
@@ -72,7 +72,10 @@ def join(
             blocks.append(found[1])
     table = [packed(map(_row, (products or {}).values()))] if products else []
     for found in building.process((0, blocks), table, {}):
-        (letters if isinstance(found, beam.pvalue.TaggedOutput) else groups).append(found)
+        if isinstance(found, beam.pvalue.TaggedOutput):
+            letters.append(found)
+        else:
+            groups += found
     assert all(letter.tag == DEAD_LETTERS for letter in letters)
     tally = Counter(keying.tally)
     tally.update(building.tally)

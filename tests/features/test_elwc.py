@@ -62,9 +62,19 @@ def test_the_demo_s_records_are_those_that_protobuf_writes():
 def test_texts_and_numbers_of_any_length_come_back(length: int, stock: int):
     spec = every_type()
     group = QueryGroup({**GROUP.context, "query": "q" * length}, [{**GROUP.items[0], "title": "é", "stock": stock}] * 3)
-    encoder = GroupEncoder(spec, "training")
-    assert encoder.encode(group) == encoder.encode(group)  # from values that it keeps, too
-    assert decode_group(encoder.encode(group), spec) == group
+    encoder, columns = GroupEncoder(spec, "training"), group.columns(group.items[0])
+    first, again = encoder.encode([columns, columns])[0]
+    assert first == again == encoder.encode([columns])[0][0]  # from values that it keeps, too
+    assert decode_group(first, spec) == group
+
+
+@given(st.data())
+def test_groups_and_views_encoded_together_are_those_encoded_alone(data: st.DataObject):
+    spec = spec_from_json(data.draw(sections()))
+    several = [data.draw(groups(spec)) for _ in range(data.draw(st.integers(0, 3)))]
+    names = [feature.name for feature in spec.at("item")]
+    together = GroupEncoder(spec, "training", "serving").encode([group.columns(names) for group in several])
+    assert together == [[encode_group(group, spec, view) for group in several] for view in ("training", "serving")]
 
 
 def test_an_encoder_keeps_few_values(monkeypatch: pytest.MonkeyPatch):
@@ -73,11 +83,12 @@ def test_an_encoder_keeps_few_values(monkeypatch: pytest.MonkeyPatch):
     encoder = GroupEncoder(spec, "serving")
     for number in range(100):
         group = QueryGroup({"query": f"q{number}"}, [{"brand": f"b{number % 7}"}, {"brand": f"b{number}"}])
-        assert decode_group(encoder.encode(group), spec) == group
-        assert max(len(entries) for _, entries in (*encoder._context, *encoder._items)) <= 10
+        ((record,),) = encoder.encode([group.columns(["brand"])])
+        assert decode_group(record, spec) == group
+        assert max(map(len, (*encoder._context.values(), *encoder._items.values()))) <= 10
     long = QueryGroup({"query": "q" * 600}, [])
-    encoder.encode(long)
-    assert "q" * 600 not in encoder._context[0][1]
+    encoder.encode([long.columns(["brand"])])
+    assert "q" * 600 not in encoder._context["query"]
 
 
 @given(st.data())
