@@ -1,6 +1,6 @@
 """What split layers cost in NDCG and bring in speed: a student of three layers with 0, 1 and 2 of them split.
 
-Each is trained on the dataset that `make demo` built, which takes a quarter of an hour on two cores and is kept in
+Each is trained on the dataset that `make demo` built, which takes many minutes on two cores and is kept in
 build/frontier, exported, and asked over HTTP by the backend `litert`: again with the same titles, whose states it has
 kept, and with titles that it has not seen.
 """
