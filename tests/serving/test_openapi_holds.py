@@ -19,11 +19,9 @@ def run_schemathesis(gateway: GatewayProcess, folder: Path, *options: str) -> No
     assert "Tested: 12" in done.stdout
 
 
-def test_a_hundred_requests_that_the_document_allows_or_forbids(rich: GatewayProcess, tmp_path: Path) -> None:
-    run_schemathesis(rich, tmp_path, "--max-examples", "10", "--generation-deterministic")
-
-
 @pytest.mark.slow
-def test_thousands_of_them(rich: GatewayProcess, numbers: GatewayProcess, tmp_path: Path) -> None:
+def test_requests_that_the_document_allows_or_forbids(
+    rich: GatewayProcess, numbers: GatewayProcess, tmp_path: Path
+) -> None:
     for gateway in (rich, numbers):
-        run_schemathesis(gateway, tmp_path, "--max-examples", "1000")
+        run_schemathesis(gateway, tmp_path, "--max-examples", "200")

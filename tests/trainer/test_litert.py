@@ -52,8 +52,8 @@ def joint(both: Run, tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="module")
-def split(both: Run, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return write(both, tmp_path_factory.mktemp("split"), split_layers=1)
+def split(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return write(run, tmp_path_factory.mktemp("split"), split_layers=1)
 
 
 class Question(NamedTuple):
