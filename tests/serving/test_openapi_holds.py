@@ -1,5 +1,6 @@
 """What the OpenAPI document says of requests and answers holds: schemathesis asks a real gateway whatever it allows."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,10 @@ CONFIG = ROOT / "tests" / "serving" / "schemathesis.toml"
 def run_schemathesis(gateway: GatewayProcess, folder: Path, *options: str) -> None:
     command = [Path(sys.executable).with_name("schemathesis"), "--config-file", CONFIG, "run"]
     options = (*options, "--no-color", "--report-dir", str(folder), f"{gateway.address}/openapi.json")
-    done = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.serving.schemathesis_hooks", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, *options], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "Tested: 12" in done.stdout
 
