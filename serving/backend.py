@@ -30,7 +30,7 @@ class Backend(Protocol):
     Errors: BackendError; Problem where what scores is elsewhere, and cannot be reached or answers wrongly.
     """
 
-    kept: Mapping[str, Kept[Any, Any]]  # of texts that come again, by what it is; for /metrics
+    kept: Mapping[str, Kept[Any]]  # of texts that come again, by what it is; for /metrics
     compiles_shapes: bool  # whether every new item count costs a compilation, so that counts are padded to buckets
 
     def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:

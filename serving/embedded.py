@@ -15,7 +15,7 @@ from serving.model_store import VerifiedModel
 class EmbeddedBackend:
     """The SavedModel in this process, on whatever device TensorFlow finds."""
 
-    kept: Mapping[str, Kept[Any, Any]] = {}
+    kept: Mapping[str, Kept[Any]] = {}
 
     def __init__(self, model: VerifiedModel) -> None:
         self._loaded, signatures = load_signatures(model)  # held: its variables live as long as this object

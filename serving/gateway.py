@@ -10,7 +10,6 @@ from serving.line import TIMEOUT_HEADER, Line, allowed_seconds, unless_left
 from serving.metrics import Metrics
 from serving.problems import Problem
 from serving.record import Record
-from serving.remote import connection_to
 from serving.request_body import Bodies
 from serving.served import Models
 from serving.settings import Settings
@@ -31,6 +30,8 @@ class Gateway:
         self.metrics = Metrics(self.versions, self.line, self.bodies, self.tracing)
         self._checking: asyncio.Future[None] | None = None
         if settings.backend == "tf-serving":
+            from serving.remote import connection_to  # brings gRPC
+
             self.metrics.register(connection_to(settings.tf_serving))
 
     @property
@@ -62,7 +63,6 @@ class Gateway:
         models = self.models
         record.allowed = allowed_seconds(request.headers.get(TIMEOUT_HEADER), self.settings.queue.request_seconds)
         deadline = asyncio.get_running_loop().time() + record.seconds_left
-        self.line.refuse_when_full()
         body = await self.bodies.read(request, deadline, record)
         work = partial(answer, shape, body, models, record)
         return await unless_left(self.line.run(work, deadline, record), request.receive)

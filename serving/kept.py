@@ -3,28 +3,27 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Kept(Generic[K, V]):
+class Kept(Generic[V]):
     """A mapping bounded in bytes: when it is full, what was not asked for since it was half full is forgotten.
 
-    bytes_of: of an entry. Several threads may use it; two that miss the same key both put it.
+    bytes_of: of a value; a key's own are added. Several threads may use it; two that miss the same key both put it.
     """
 
     def __init__(self, most_bytes: int, bytes_of: Callable[[V], int]) -> None:
         self._half, self._bytes_of = most_bytes // 2, bytes_of
-        self._young: dict[K, V] = {}
-        self._old: dict[K, V] = {}
+        self._young: dict[bytes, V] = {}
+        self._old: dict[bytes, V] = {}
         self._young_bytes = self._old_bytes = 0
         self.hits = self.misses = 0
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         return self._young_bytes + self._old_bytes
 
-    def get(self, key: K) -> V | None:
+    def get(self, key: bytes) -> V | None:
         value = self._young.get(key)
         if value is None and (value := self._old.get(key)) is not None:
             self.put(key, value)
@@ -34,8 +33,8 @@ class Kept(Generic[K, V]):
             self.hits += 1
         return value
 
-    def put(self, key: K, value: V) -> None:
-        size = self._bytes_of(value)
+    def put(self, key: bytes, value: V) -> None:
+        size = len(key) + self._bytes_of(value)
         if size > self._half:
             return
         if self._young_bytes + size > self._half:

@@ -39,17 +39,13 @@ class Line:
 
     @property
     def is_full(self) -> bool:
+        """Whether `run` would refuse. It costs nothing, so it is asked before a body is read as well."""
         return len(self._in_line) >= self._settings.threads + self._settings.waiting
 
     def refusal(self) -> Problem:
         """What is told where the line is full."""
         told = f"{len(self._in_line)} requests are in line, as many as this gateway takes"
         return Problem("overloaded", told, headers={"Retry-After": "1"})
-
-    def refuse_when_full(self) -> None:
-        """Errors: Problem overloaded. It costs nothing, so it is asked before a body is read as well."""
-        if self.is_full:
-            raise self.refusal()
 
     async def run(self, work: Callable[[], T], deadline: float, record: Record) -> T:
         """What `work` returns, from a thread. deadline: the event loop's time by which the caller has its answer.
@@ -58,7 +54,8 @@ class Line:
         and thrown away, its thread being busy until then.
         Errors: Problem overloaded, deadline-exceeded; what `work` raises.
         """
-        self.refuse_when_full()
+        if self.is_full:
+            raise self.refusal()
         entered = time.perf_counter()
 
         def timed() -> T:

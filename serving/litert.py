@@ -24,7 +24,7 @@ from serving.settings import LiteRt
 
 SEPARATOR = np.array([3], np.int32)  # the id of [SEP], which ends each side
 TOKENS_SHARE = 0.2  # of the bytes for what is kept; the rest is the states'
-ENTRY_BYTES = 300  # of an entry beside its numbers
+ENTRY_BYTES = 300  # of an entry beside its text and its numbers
 TRIALS = 7  # of each precision, whose median tells the faster one
 
 
@@ -48,9 +48,9 @@ class LiteRtBackend:
         self._loaded, signatures = load_signatures(model)  # held: its tables live as long as this object
         self._tokenize, self._prepare = signatures["tokenize"], signatures.get("prepare")
         share = TOKENS_SHARE if graphs.split else 1.0
-        self._kept_tokens: Kept[bytes, Tokenised] = Kept(int(settings.kept_bytes * share), _bytes_of_text)
-        self._kept_states: Kept[bytes, States] = Kept(int(settings.kept_bytes * (1 - share)), _bytes_of_states)
-        self.kept: Mapping[str, Kept[Any, Any]] = {"tokens": self._kept_tokens} | (
+        self._kept_tokens: Kept[Tokenised] = Kept(int(settings.kept_bytes * share), _bytes_of_text)
+        self._kept_states: Kept[States] = Kept(int(settings.kept_bytes * (1 - share)), _bytes_of_states)
+        self.kept: Mapping[str, Kept[Any]] = {"tokens": self._kept_tokens} | (
             {"states": self._kept_states} if graphs.split else {}
         )
         self.precision, content, engine = _fastest(model, graphs, settings.precision)
@@ -62,12 +62,13 @@ class LiteRtBackend:
         scores = np.zeros((len(item_count), item_count.max()), np.float32)
         try:
             others = self._prepared(inputs)
-            tokenised = self._tokenised(_texts_in(inputs, item_count, self._texts))
+            groups = [_sides(inputs, group, count, self._texts) for group, count in enumerate(item_count)]
+            tokenised = self._tokenised(text for sides in groups for side in sides for texts in side for text in texts)
             with self._borrowed() as engine:
-                for group, count in enumerate(item_count):
+                for group, (count, sides) in enumerate(zip(item_count, groups, strict=True)):
                     context, items = (
-                        [_side([tokenised[text].tokens for text in texts], limit) for texts in of_side]
-                        for of_side, limit in zip(_sides(inputs, group, count, self._texts), self._limits, strict=True)
+                        [_side([tokenised[text].tokens for text in texts], limit) for texts in side]
+                        for side, limit in zip(sides, self._limits, strict=True)
                     )
                     of_group = {
                         name: values[group] if self._graphs.features[name] == "context" else values[group, :count]
@@ -159,15 +160,15 @@ def _fastest(
     contents = {precision: read_file(f"{model.path}/{litert_file(precision)}") for precision in wanted}
     try:
         engines = {precision: Engine(content, graphs) for precision, content in contents.items()}
-        milliseconds: dict[Precision, list[float]] = {precision: [] for precision in wanted}
+        taken: dict[Precision, list[float]] = {precision: [] for precision in wanted}
         for _ in range(TRIALS if len(wanted) > 1 else 0):  # in turn, so that what else the machine does hits both
             for precision, engine in engines.items():
                 began = time.perf_counter()
                 engine.try_out()
-                milliseconds[precision].append(time.perf_counter() - began)
+                taken[precision].append(time.perf_counter() - began)
     except (RuntimeError, ValueError) as error:
         raise InputError(f"{model.path}: LiteRT cannot run its graphs ({error}). Export the model again") from None
-    best = min(wanted, key=lambda precision: statistics.median(milliseconds[precision] or [0.0]))
+    best = min(wanted, key=lambda precision: statistics.median(taken[precision] or [0.0]))
     return best, contents[best], engines[best]
 
 
@@ -180,13 +181,6 @@ def _sides(inputs: Inputs, group: int, count: int, names: Sequence[Sequence[str]
     context, item = names
     of_items = [inputs[name][group, :count] for name in item]
     return [tuple(inputs[name][group] for name in context)], list(zip(*of_items, strict=True))
-
-
-def _texts_in(inputs: Inputs, item_count: NDArray[np.int32], names: Sequence[Sequence[str]]) -> Iterator[bytes]:
-    for group, count in enumerate(item_count):
-        for side in _sides(inputs, group, count, names):
-            for texts in side:
-                yield from texts
 
 
 def _side(texts: Sequence[Tokens], limit: int) -> Tokens:

@@ -162,7 +162,7 @@ def _kept(resident: Mapping[int, Served]) -> Iterator[Metric]:
     looks = CounterMetricFamily("privrank_kept_looks", told, labels=["version", "what", "found"])
     for version, model in resident.items():
         for what, kept in model.ranker.kept.items():
-            held.add_metric([str(version), what], kept.bytes)
+            held.add_metric([str(version), what], kept.nbytes)
             looks.add_metric([str(version), what, "yes"], kept.hits)
             looks.add_metric([str(version), what, "no"], kept.misses)
     yield from (held, looks) if held.samples else ()

@@ -62,7 +62,7 @@ class Ranker:
         self._backend.check()
 
     @property
-    def kept(self) -> Mapping[str, Kept[Any, Any]]:
+    def kept(self) -> Mapping[str, Kept[Any]]:
         """What the backend keeps of texts that come again, by what it is."""
         return self._backend.kept
 

@@ -40,7 +40,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 class TensorFlowServingBackend:
     """One version of a model on a TensorFlow Serving. Errors: InputError where that does not hold this very version."""
 
-    kept: Mapping[str, Kept[Any, Any]] = {}
+    kept: Mapping[str, Kept[Any]] = {}
 
     def __init__(self, model: VerifiedModel, connection: Connection) -> None:
         self._name, self._version = model.manifest.name, model.version
