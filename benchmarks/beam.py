@@ -85,7 +85,7 @@ def _measure(program: str, folder: Path) -> None:
     print(json.dumps([core, seconds, largest * KIB]))
 
 
-def _beam(folder: Path, *further: str) -> Callable[[], None]:
+def _beam(folder: Path, *further: str) -> Callable[[], object]:
     from beam_jobs import build_elwc
 
     shutil.rmtree(folder / "dataset", ignore_errors=True)
@@ -93,7 +93,7 @@ def _beam(folder: Path, *further: str) -> Callable[[], None]:
     return lambda: build_elwc.main(["--config", CONFIG, *files, "--output", str(folder / "dataset"), *further])
 
 
-def _plain(folder: Path) -> Callable[[], None]:
+def _plain(folder: Path) -> Callable[[], object]:
     from benchmarks import plain_elwc
 
     shutil.rmtree(folder / "plain", ignore_errors=True)
@@ -102,7 +102,7 @@ def _plain(folder: Path) -> Callable[[], None]:
     return lambda: print(plain_elwc.convert(events, products, folder / "plain", **options))
 
 
-def _polars(folder: Path) -> Callable[[], None]:
+def _polars(folder: Path) -> Callable[[], object]:
     os.environ["POLARS_MAX_THREADS"] = "1"
     from benchmarks import plain_elwc, polars_join
 
@@ -112,7 +112,7 @@ def _polars(folder: Path) -> Callable[[], None]:
     return lambda: labels.write_text(json.dumps(polars_join.join(events, products, options["windows_ms"])))
 
 
-PROGRAMS: dict[str, Callable[[Path], Callable[[], None]]] = {
+PROGRAMS: dict[str, Callable[[Path], Callable[[], object]]] = {
     "beam": _beam,
     "two_workers": lambda folder: _beam(folder, *TWO_WORKERS),
     "plain": _plain,

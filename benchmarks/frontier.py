@@ -1,94 +1,169 @@
 """What split layers cost in NDCG and bring in speed: a student of three layers with 0, 1 and 2 of them split.
 
-Each is trained on the dataset that `make demo` built, which takes many minutes on two cores and is kept in
-build/frontier, exported, and asked over HTTP by the backend `litert`: again with the same titles, whose states it has
-kept, and with titles that it has not seen.
+Each is trained, which takes many minutes on two cores and is kept, exported, and asked over HTTP, by the backend
+`litert`, for 100 titles: with titles that come again, whose tokens and states the gateway has kept, and with titles
+that it has not seen. Beside that stands the bare call, tokens and states of titles ready, and for the student without
+split layers ONNX Runtime's bare call with int8 weights, and the bare call with tokenising. The gateway has one core,
+this program another.
+
+On what `make demo` built. With --judged-pairs on what `make demo-esci` built, and with titles of that file: for speed
+alone, with layers twice as wide, trained for a moment, since good scores take as long as bad ones.
 """
 
 import argparse
+import csv
+import gzip
 import http.client
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from benchmarks.bare_student import BareStudent
 from benchmarks.figures import emit
+from benchmarks.load import pinned_gateway
 from benchmarks.serving import http_call, milliseconds_of, percentile, question_of
-from features.errors import exit_code_of
-from serving.ask import first_question, free_port, newest_manifest, running_gateway
+from features.errors import InputError, exit_code_of
+from serving.ask import first_question, newest_manifest
+from trainer.config import load_config
+from trainer.run import Run
 
-DEMO = Path("configs/product_search.yaml")
-FOLDER = Path("build/frontier")
 LAYERS = 3
 ITEMS = 100  # a request
-ROUNDS, CALLS = 5, 20  # of each student in turn; requests a round
+QUESTIONS = 20  # that come again
+ROUNDS, CALLS = 7, 20  # the engines take turns; requests a round
+
+Question = dict[str, Any]  # in the shape of /rank
+Call = Callable[[], object]
 
 
-def task_of(split_layers: int) -> dict[str, Any]:
-    """The demo's task with this student alone, in half the demo's steps."""
-    recipe = {"name": "student", "teachers": ["position", "click", "add"], "teacher_weights": [6, 1, 1]}
-    return {
-        "extends": str(DEMO.resolve()),
+class Students(NamedTuple):
+    task: Path
+    sizes: dict[str, int]  # where they differ from the task's
+    steps: int
+
+
+DEMO = Students(Path("configs/product_search.yaml"), {}, steps=1500)
+ESCI = Students(Path("configs/esci.yaml"), {"width": 128, "feed_forward": 512}, steps=20)
+
+
+def trained(students: Students, split_layers: int) -> Path:
+    """The run of the task with this student alone; what is trained already is not trained again."""
+    folder = Path("build/frontier", students.task.stem)
+    config, workdir = folder / f"split_{split_layers}.yaml", folder / f"split_{split_layers}"
+    changes = {
+        "extends": str(students.task.resolve()),
         "name": f"split_{split_layers}",
-        "student": {"layers": LAYERS, "split_layers": split_layers},
-        "training": {"steps": 1500},
+        "student": {"layers": LAYERS, "split_layers": split_layers, **students.sizes},
+        "training": {"steps": students.steps},
         "evaluation": {"baseline": "student"},
-        "recipes": [recipe],
+        "recipes": [{"name": "student", "teachers": ["position", "click", "add"], "teacher_weights": [6, 1, 1]}],
     }
-
-
-def train(split_layers: int) -> Path:
-    """The run's directory; what is trained already is not trained again."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    task, workdir = FOLDER / f"split_{split_layers}.yaml", FOLDER / f"split_{split_layers}"
-    task.write_text(json.dumps(task_of(split_layers)))  # which is YAML, too
-    command = [sys.executable, "-m", "trainer", "fit", "--config", str(task), "--workdir", str(workdir)]
+    folder.mkdir(parents=True, exist_ok=True)
+    config.write_text(json.dumps(changes))  # which is YAML, too
+    command = [sys.executable, "-m", "trainer", "fit", "--config", str(config), "--workdir", str(workdir)]
     subprocess.run(command, check=True, stdout=sys.stderr)
     return workdir
 
 
-def new_titles(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The question again and again, each time with items that nobody has seen before."""
-    for number in itertools.count():
-        items = [{**item, "title": f"{item['title']} {number}"} for item in question["items"]]
-        yield {**question, "items": items}
+def judged_questions(judged_pairs: Path) -> list[Question]:
+    """Queries of the file, each with titles drawn from all of it."""
+    try:
+        with gzip.open(judged_pairs, "rt", encoding="utf-8", newline="") as lines:
+            pairs = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+    except OSError as error:
+        raise InputError(f"cannot read {judged_pairs} ({error}), expected the pairs of `make demo-esci`") from None
+    chance, titles = random.Random(7), sorted({pair["title"] for pair in pairs})
+    queries = chance.sample(sorted({pair["query"] for pair in pairs}), QUESTIONS)
+    return [_question(query, chance.sample(titles, ITEMS)) for query in queries]
 
 
-def bench_frontier() -> None:
-    runs = {split_layers: train(split_layers) for split_layers in range(LAYERS)}
+def _question(query: str, titles: Sequence[str]) -> Question:
+    return {"query": query, "items": [{"id": str(number), "title": title} for number, title in enumerate(titles)]}
+
+
+def with_new_titles(questions: Sequence[Question]) -> Iterator[Question]:
+    """The questions again and again, each time with titles that nobody has seen before."""
+    for number, question in enumerate(itertools.cycle(questions)):
+        yield _question(question["query"], [f"{number} {item['title']}" for item in question["items"]])
+
+
+def calls_over_http(address: str, questions: Sequence[Question], running: ExitStack) -> dict[str, Call]:
+    """By whether its titles come again: a request over a connection that stays open."""
+    at = urlsplit(address)
+    connection = http.client.HTTPConnection(str(at.hostname), at.port, timeout=60)
+    running.enter_context(closing(connection))
+    again = itertools.cycle([http_call(connection, question) for question in questions])
+    unseen = (http_call(connection, question) for question in with_new_titles(questions))
+    return {"http_kept": lambda: next(again)(), "http_new": lambda: next(unseen)()}
+
+
+def bare_calls(run: Run, questions: Sequence[Question]) -> dict[str, Call]:
+    """Without a gateway, and without split layers the peers'."""
+    student = BareStudent(run)
+    texts = [(question["query"], [item["title"] for item in question["items"]]) for question in questions]
+    ready = [student.tokenised(*of_question) for of_question in texts]
+    score = student.engine.score
+    if student.graphs.split:
+        kept = [student.engine.item_states(question.items) for question in ready]
+        asked = itertools.cycle(zip(ready, kept, strict=True))
+
+        def with_kept() -> object:
+            question, states = next(asked)
+            return score(*question, {}, (student.engine.context_states(question.context), states))
+
+        return {"bare": with_kept}
+    onnx, tokens, strings = student.onnx_engine(), itertools.cycle(ready), itertools.cycle(texts)
+    return {
+        "bare": lambda: score(*next(tokens), {}),
+        "bare_tokenised": lambda: score(*student.tokenised(*next(strings)), {}),
+        "onnx": lambda: onnx.score(*next(tokens), {}),
+    }
+
+
+def bench_frontier(judged_pairs: Path | None) -> None:
+    students = ESCI if judged_pairs else DEMO
+    runs = {split_layers: trained(students, split_layers) for split_layers in range(LAYERS)}
+    sample = question_of(first_question(newest_manifest(runs[0] / "export")), ITEMS)
+    questions = judged_questions(judged_pairs) if judged_pairs else [sample]
     with ExitStack() as running:
         settings = Path(running.enter_context(tempfile.TemporaryDirectory())) / "settings.yaml"
-        settings.write_text("backend: litert\n")
-        calls: dict[tuple[int, str], Any] = {}
-        for split_layers, run in runs.items():
-            address = urlsplit(running.enter_context(running_gateway(run / "export", free_port(), settings)))
-            connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
-            running.enter_context(closing(connection))
-            question = question_of(first_question(newest_manifest(run / "export")), ITEMS)
-            unseen = new_titles(question)
-            calls[split_layers, "kept"] = http_call(connection, question)
-            calls[split_layers, "new"] = lambda at=connection, unseen=unseen: http_call(at, next(unseen))()
+        settings.write_text("backend: litert\nlitert: {precision: float}\n")
+        calls: dict[tuple[int, str], Call] = {}
+        for split_layers, workdir in runs.items():
+            address = running.enter_context(pinned_gateway(workdir / "export", settings))
+            found = calls_over_http(address, questions, running)
+            found |= bare_calls(Run(load_config(f"{workdir}.yaml"), str(workdir)), questions)
+            calls |= {(split_layers, name): call for name, call in found.items()}
         taken: dict[tuple[int, str], list[float]] = {key: [] for key in calls}
         for _ in range(ROUNDS):
             for key, call in calls.items():
                 taken[key].append(percentile(milliseconds_of(call, CALLS), 0.5))
-    for split_layers, run in runs.items():
-        ndcg = json.loads((run / "metrics.json").read_text())["models"]["student"]["ndcg@8"]
+    p50 = {key: median(rounds) for key, rounds in taken.items()}
+    for split_layers, workdir in runs.items():
+        ndcg = json.loads((workdir / "metrics.json").read_text())["models"]["student"]["ndcg@8"]
         for end in ("value", "low", "high"):
             emit(f"split_{split_layers}_ndcg_{end}", ndcg[end], "NDCG@8")
-        for titles in ("kept", "new"):
-            pairs, of_none = (1000 * ITEMS / median(taken[split, titles]) for split in (split_layers, 0))
-            emit(f"split_{split_layers}_{titles}_titles", pairs, "pairs/s", peer=of_none)
+        for name in ("http_kept", "http_new", "bare"):
+            _emit_pairs(f"split_{split_layers}_{name}", p50[split_layers, name], peer=p50[0, name])
+    _emit_pairs("split_0_http_kept_to_onnx_int8", p50[0, "http_kept"], peer=p50[0, "onnx"])
+    emit("split_0_http_kept_to_bare_tokenised", p50[0, "http_kept"], "ms", peer=p50[0, "bare_tokenised"])
+
+
+def _emit_pairs(name: str, milliseconds: float, peer: float) -> None:
+    """What the milliseconds of a request, and of the peer's, are in pairs a second."""
+    emit(name, 1000 * ITEMS / milliseconds, "pairs/s", peer=1000 * ITEMS / peer)
 
 
 def main() -> None:
@@ -98,8 +173,8 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="example, after `make demo`: python -m benchmarks.frontier",
     )
-    parser.parse_args()
-    bench_frontier()
+    parser.add_argument("--judged-pairs", type=Path, help="the TSV of `make demo-esci`, whose dataset it takes then")
+    bench_frontier(parser.parse_args().judged_pairs)
 
 
 if __name__ == "__main__":

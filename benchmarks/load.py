@@ -13,7 +13,8 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ CLIENTS = 4
 REST = 2.0  # seconds after too much
 SECONDS = 15.0
 OK, OVERLOADED = 200, 503
+CORES = sorted(os.sched_getaffinity(0))
 
 
 class Answer(NamedTuple):
@@ -108,6 +110,20 @@ def _percentiles(name: str, answers: Iterable[Answer], status: int, peer: float 
     return percentile(taken, 0.99)
 
 
+@contextmanager
+def pinned_gateway(export_dir: Path, settings: Path) -> Iterator[str]:
+    """A gateway on a core of its own, and this process on the others meanwhile; its address."""
+    if len(CORES) < 2:
+        raise InputError(f"this process may use {len(CORES)} core, expected 2: one for the gateway, one for the load")
+    os.sched_setaffinity(0, CORES[:1])  # the gateway inherits it
+    try:
+        with running_gateway(export_dir, free_port(), settings) as address:
+            os.sched_setaffinity(0, CORES[1:])
+            yield address
+    finally:
+        os.sched_setaffinity(0, CORES)
+
+
 async def bench_load(address: str, question: dict[str, object], items: int, seconds: float) -> None:
     load = Load(address, question)
     await load.one_after_another(2.0)  # not counted
@@ -141,16 +157,11 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=100, help="items a request (default 100)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each load (default {SECONDS:g})")
     given = parser.parse_args()
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        raise InputError(f"this process may use {len(cores)} core, expected 2: one for the gateway, one for the load")
     question = question_of(first_question(newest_manifest(given.export_dir)), given.items)
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder, "settings.yaml")
         settings.write_text(f"backend: {given.backend}\n")
-        os.sched_setaffinity(0, cores[:1])  # the gateway inherits it
-        with running_gateway(given.export_dir, free_port(), settings) as address:
-            os.sched_setaffinity(0, cores[1:])
+        with pinned_gateway(given.export_dir, settings) as address:
             asyncio.run(bench_load(address, question, given.items, given.seconds))
 
 

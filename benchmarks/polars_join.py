@@ -7,16 +7,18 @@ from pathlib import Path
 import polars as pl
 
 KINDS = ("click", "add_to_cart", "purchase")
+Schema = dict[str, type[pl.DataType] | pl.DataType]
+
 ACTION = pl.Struct({"item_id": pl.String})
 ITEM = pl.Struct({"item_id": pl.String, "position": pl.Int64})
-EVENT = {
+EVENT: Schema = {
     "event_id": pl.String,
     "timestamp_ms": pl.Int64,
     "request_id": pl.String,
     "impression": pl.Struct({"query": pl.String, "items": pl.List(ITEM)}),
     **dict.fromkeys(KINDS, ACTION),
 }
-PRODUCT = {"item_id": pl.String, "title": pl.String}
+PRODUCT: Schema = {"item_id": pl.String, "title": pl.String}
 
 
 def join(logs: list[Path], products: Path, windows_ms: dict[str, int]) -> dict[str, int]:
@@ -38,5 +40,5 @@ def join(logs: list[Path], products: Path, windows_ms: dict[str, int]) -> dict[s
     return {kind: int(pairs[kind].sum()) for kind in KINDS}
 
 
-def _read(path: Path, schema: dict[str, type[pl.DataType] | pl.DataType]) -> pl.DataFrame:
+def _read(path: Path, schema: Schema) -> pl.DataFrame:
     return pl.read_ndjson(io.BytesIO(gzip.decompress(path.read_bytes())), schema=schema)

@@ -43,5 +43,5 @@ def _request(number: int, words: list[str], chance: random.Random) -> list[dict[
 
 
 def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    with igzip.open(path, "wb", compresslevel=2) as file:
+    with igzip.open(path, "wb", compresslevel=2) as file:  # type: ignore[no-untyped-call]
         file.writelines(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
