@@ -95,6 +95,7 @@ def serve(settings: Settings) -> None:
         server.run(sockets=sockets)
     finally:
         gateway.versions.stop()
+        gateway.shadow.stop()
         gateway.tracing.stop()
     if gateway.versions.failure is not None:
         raise gateway.versions.failure

@@ -80,7 +80,8 @@ def key_check(keys: tuple[ApiKey, ...]) -> Any:
 def _add_ranking(router: APIRouter, path: str, shape: answers.Shape, gateway: Gateway) -> None:
     @router.post(path)
     async def ranking(request: Request) -> Response:
-        return Response(await gateway.answer(shape, request, request.state.record), media_type="application/json")
+        answered, after = await gateway.answer(shape, request, request.state.record)
+        return Response(answered, media_type="application/json", background=after)
 
 
 def _add_metrics(router: APIRouter, gateway: Gateway) -> None:

@@ -48,6 +48,16 @@ class Reloading(Section):
     resident: int = Field(default=2, ge=1)  # versions held in memory: the one that serves and those before it
 
 
+class Shadow(Section):
+    """A version that scores a sample of the requests again, after their answers: how would it rank?"""
+
+    version: int | Literal["newest"] | None = None  # newest: the highest that is not refused, where another one serves
+    share: float = Field(default=0.1, ge=0, le=1)  # of the requests
+    waiting: int = Field(default=8, ge=1)  # requests, with their bodies, that wait for it; those beyond are dropped
+    wait_seconds: float = Field(default=1.0, gt=0)  # for an idle scoring thread, until a request is dropped
+    top: int = Field(default=10, ge=1)  # the first results of an answer, whose overlap is told
+
+
 class LiteRt(Section):
     """The backend `litert`."""
 
@@ -104,6 +114,7 @@ class Settings(Section):
     connections: Connections = Connections()
     queue: Queue = Queue()
     reloading: Reloading = Reloading()
+    shadow: Shadow = Shadow()
     litert: LiteRt = LiteRt()
     tf_serving: TensorFlowServing = TensorFlowServing()
     tracing: Tracing = Tracing()
