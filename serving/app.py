@@ -25,14 +25,18 @@ RANKING = {
 }
 
 
-def create_app(gateway: Gateway) -> FastAPI:
-    """What clients see. Ranking and what tells of the traffic need a key, where there are keys."""
+def create_app(gateway: Gateway, tells_metrics: bool = True) -> FastAPI:
+    """What clients see. Ranking and what tells of the traffic need a key, where there are keys.
+
+    tells_metrics: not at a port that several processes share, of which each has its own.
+    """
     app = new_app(gateway)
     keys = gateway.settings.api_keys
     with_key = APIRouter(dependencies=[Depends(key_check(keys))] if keys else [])
     for path, shape in RANKING.items():
         _add_ranking(with_key, path, shape, gateway)
-    _add_metrics(with_key, gateway)
+    if tells_metrics:
+        _add_metrics(with_key, gateway)
     _add_models(with_key, gateway)
     app.include_router(with_key)
     _add_health(app, gateway)

@@ -11,6 +11,13 @@ from serving.keys import ApiKey
 CORES = len(os.sched_getaffinity(0))  # that this process may use
 
 
+class Processes(Section):
+    """Processes behind the clients' port, each with its share of the cores, a line and models of its own."""
+
+    number: int = Field(default=1, ge=1)  # at most the cores
+    port: int = Field(default=8100, ge=0, le=65535)  # of several, the first's own, with its /metrics; 0 takes free ones
+
+
 class RequestLimits(Section):
     """What one request may hold. A request beyond a limit is refused whole, never cut."""
 
@@ -110,6 +117,7 @@ class Settings(Section):
     backend: str = "embedded"  # a key of serving.backends.BACKENDS
     drain_seconds: float = Field(default=2.0, ge=0)  # after SIGTERM: seconds not ready, but still answering
     finish_seconds: int = Field(default=30, ge=1)  # then: seconds that requests in flight have to finish
+    processes: Processes = Processes()
     limits: RequestLimits = RequestLimits()
     connections: Connections = Connections()
     queue: Queue = Queue()
