@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -43,19 +44,20 @@ class Answer(NamedTuple):
 
 
 class Load:
-    """Asks one question over as many connections as it takes; they stay open."""
+    """Asks over as many connections as it takes; they stay open. bodies: of the requests, one after another."""
 
-    def __init__(self, address: str, question: dict[str, object]) -> None:
+    def __init__(self, address: str, bodies: Iterator[bytes]) -> None:
         at = urlsplit(address)
         self._host, self._port = str(at.hostname), at.port
-        body = json.dumps(question).encode()
-        head = f"POST /v1/rank HTTP/1.1\r\nHost: {at.netloc}\r\nContent-Type: application/json\r\n"
-        self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        self._head = f"POST /v1/rank HTTP/1.1\r\nHost: {at.netloc}\r\nContent-Type: application/json\r\n"
+        self._bodies = bodies
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(self, meant: float) -> Answer:
         """meant: time.perf_counter when the request was to be sent."""
-        reader, writer, lines = await self._head()
+        body = next(self._bodies)
+        request = f"{self._head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        reader, writer, lines = await self._answer_to(request)
         length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:"))
         await reader.readexactly(length)
         answer = Answer(int(lines[0].split()[1]), 1000 * (time.perf_counter() - meant))
@@ -65,21 +67,21 @@ class Load:
             self._idle.append((reader, writer))
         return answer
 
-    async def _head(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, list[bytes]]:
+    async def _answer_to(self, request: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, list[bytes]]:
         """Sends the request; the lines of the answer's head, in lower case."""
         while self._idle:
             reader, writer = self._idle.pop()
             try:
-                writer.write(self._request)
+                writer.write(request)
                 return reader, writer, (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
             except (asyncio.IncompleteReadError, ConnectionError):  # closed meanwhile, for it was idle for long
                 writer.close()
         reader, writer = await asyncio.open_connection(self._host, self._port)
-        writer.write(self._request)
+        writer.write(request)
         return reader, writer, (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
 
-    async def one_after_another(self, seconds: float) -> float:
-        """Answers a second that CLIENTS get."""
+    async def one_after_another(self, seconds: float, clients: int = CLIENTS) -> float:
+        """Answers a second that so many clients get."""
         began, answers = time.perf_counter(), 0
 
         async def client() -> int:
@@ -88,7 +90,7 @@ class Load:
                 count += (await self.ask(time.perf_counter())).status == OK
             return count
 
-        answers = sum(await asyncio.gather(*(client() for _ in range(CLIENTS))))
+        answers = sum(await asyncio.gather(*(client() for _ in range(clients))))
         return answers / (time.perf_counter() - began)
 
     async def by_chance(self, rate: float, seconds: float) -> list[Answer]:
@@ -125,7 +127,7 @@ def pinned_gateway(export_dir: Path, settings: Path) -> Iterator[str]:
 
 
 async def bench_load(address: str, question: dict[str, object], items: int, seconds: float) -> None:
-    load = Load(address, question)
+    load = Load(address, repeat(json.dumps(question).encode()))
     await load.one_after_another(2.0)  # not counted
     capacity = await load.one_after_another(seconds)
     emit("capacity", capacity, "requests/s")

@@ -54,6 +54,7 @@ def _state(gateway: Gateway) -> dict[str, Any]:
     return {
         "model": {"name": models.current.name, "version": models.current.version},
         "resident": sorted(models.resident),
+        "shadow": models.shadow.version if models.shadow else None,
         "held": versions.held,
         "refused": {str(v): refusal.reason for v, refusal in sorted(versions.refused.items())},
     }

@@ -8,7 +8,7 @@ import orjson
 
 from features.values import shown
 from serving.problems import Problem
-from serving.record import Record, Usage
+from serving.record import Record, Scores, Usage
 from serving.schemas import RankRequest
 from serving.served import Models, Served
 from serving.strict_json import parse_json, refusing_depth
@@ -42,10 +42,8 @@ def batch(raw: Any, models: Models, record: Record) -> Json:
     """/v1/rank/batch: several bodies of /rank. Each has its answer or its problem, which leaves the others alone."""
     with record.stage("read"), refusing_depth():
         entries = [_read_or_problem(entry, models) for entry in _queries(raw, models.current)]
-    rankings = iter(_ranked([entry for entry in entries if not isinstance(entry, Problem)], record))
     answers = []
-    for place, entry in enumerate(entries):
-        outcome = entry if isinstance(entry, Problem) else next(rankings)
+    for place, outcome in enumerate(_ranked(entries, record)):
         if isinstance(outcome, Problem):
             record.problems.append(outcome.slug)
             answers.append({"problem": outcome.below("queries", place).to_json()})
@@ -98,17 +96,26 @@ def _read_or_problem(raw: Any, models: Models) -> tuple[Served, RankRequest] | P
         return problem
 
 
-def _ranked(asked: Sequence[tuple[Served, RankRequest]], record: Record) -> "list[Ranking | Problem]":
-    """Each request ranked by its model, in their order."""
+def _ranked(asked: Sequence[tuple[Served, RankRequest] | Problem], record: Record) -> "list[Ranking | Problem]":
+    """Each request ranked by its model, in their order; what could not be read stays its problem."""
     found: dict[int, Ranking | Problem] = {}
-    for model in dict.fromkeys(served for served, _ in asked):
+    requests = dict[Served, dict[int, RankRequest]]()
+    for place, entry in enumerate(asked):
+        if isinstance(entry, Problem):
+            found[place] = entry
+        else:
+            requests.setdefault(entry[0], {})[place] = entry[1]
+    for model, of_model in requests.items():
         record.versions.append(model.version)
-        places = [place for place, (served, _) in enumerate(asked) if served is model]
-        found |= zip(places, model.ranker.rank([asked[place][1] for place in places], record), strict=True)
-    for ranking in found.values():
-        if not isinstance(ranking, Problem):
-            record.usage = (record.usage or Usage()) + ranking.usage
-    return [found[place] for place in range(len(asked))]
+        found |= zip(of_model, model.ranker.rank(list(of_model.values()), record), strict=True)
+    outcomes = [found[place] for place in range(len(asked))]
+    for outcome in outcomes:
+        if isinstance(outcome, Problem):
+            record.scores.append(None)
+        else:
+            record.scores.append(Scores(outcome.version, outcome.scores))
+            record.usage = (record.usage or Usage()) + outcome.usage
+    return outcomes
 
 
 def _or_raise(ranking: "Ranking | Problem") -> "Ranking":

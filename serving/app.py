@@ -25,14 +25,18 @@ RANKING = {
 }
 
 
-def create_app(gateway: Gateway) -> FastAPI:
-    """What clients see. Ranking and what tells of the traffic need a key, where there are keys."""
+def create_app(gateway: Gateway, tells_metrics: bool = True) -> FastAPI:
+    """What clients see. Ranking and what tells of the traffic need a key, where there are keys.
+
+    tells_metrics: not at a port that several processes share, of which each has its own.
+    """
     app = new_app(gateway)
     keys = gateway.settings.api_keys
     with_key = APIRouter(dependencies=[Depends(key_check(keys))] if keys else [])
     for path, shape in RANKING.items():
         _add_ranking(with_key, path, shape, gateway)
-    _add_metrics(with_key, gateway)
+    if tells_metrics:
+        _add_metrics(with_key, gateway)
     _add_models(with_key, gateway)
     app.include_router(with_key)
     _add_health(app, gateway)
@@ -80,7 +84,8 @@ def key_check(keys: tuple[ApiKey, ...]) -> Any:
 def _add_ranking(router: APIRouter, path: str, shape: answers.Shape, gateway: Gateway) -> None:
     @router.post(path)
     async def ranking(request: Request) -> Response:
-        return Response(await gateway.answer(shape, request, request.state.record), media_type="application/json")
+        answered, after = await gateway.answer(shape, request, request.state.record)
+        return Response(answered, media_type="application/json", background=after)
 
 
 def _add_metrics(router: APIRouter, gateway: Gateway) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 
 from serving.answers import Shape, answer
@@ -13,6 +14,7 @@ from serving.record import Record
 from serving.request_body import Bodies
 from serving.served import Models
 from serving.settings import Settings
+from serving.shadow import Shadow
 from serving.tracing import Tracing
 from serving.versions import Versions
 
@@ -28,6 +30,9 @@ class Gateway:
         self.line = Line(settings.queue)
         self.tracing = Tracing(settings.tracing)
         self.metrics = Metrics(self.versions, self.line, self.bodies, self.tracing)
+        self.shadow = Shadow(settings, self.line)
+        if settings.shadow.version is not None:
+            self.metrics.register(self.shadow)
         self._checking: asyncio.Future[None] | None = None
         if settings.backend == "tf-serving":
             from serving.remote import connection_to  # brings gRPC
@@ -58,11 +63,15 @@ class Gateway:
         await asyncio.shield(self._checking)
         return models
 
-    async def answer(self, shape: Shape, request: Request, record: Record) -> bytes:
-        """The request's answer in this shape, as JSON. Errors: Problem, ClientDisconnect."""
+    async def answer(self, shape: Shape, request: Request, record: Record) -> tuple[bytes, BackgroundTask | None]:
+        """The request's answer in this shape, as JSON, and what is to be done once it is sent.
+
+        Errors: Problem, ClientDisconnect.
+        """
         models = self.models
         record.allowed = allowed_seconds(request.headers.get(TIMEOUT_HEADER), self.settings.queue.request_seconds)
         deadline = asyncio.get_running_loop().time() + record.seconds_left
         body = await self.bodies.read(request, deadline, record)
         work = partial(answer, shape, body, models, record)
-        return await unless_left(self.line.run(work, deadline, record), request.receive)
+        answered = await unless_left(self.line.run(work, deadline, record), request.receive)
+        return answered, self.shadow.after(shape, body, models, record)

@@ -38,6 +38,11 @@ class Line:
         return len(self._in_line) - self.scoring
 
     @property
+    def is_busy(self) -> bool:
+        """Whether no thread is idle."""
+        return len(self._in_line) >= self._settings.threads
+
+    @property
     def is_full(self) -> bool:
         """Whether `run` would refuse. It costs nothing, so it is asked before a body is read as well."""
         return len(self._in_line) >= self._settings.threads + self._settings.waiting

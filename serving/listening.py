@@ -2,11 +2,30 @@
 
 import ipaddress
 import socket
+from typing import NamedTuple
 
 from features.errors import InputError
 from serving.settings import Settings
 
 BACKLOG = 2048  # connections that wait to be accepted
+
+
+class Doors(NamedTuple):
+    """The sockets of one process. own: that no other of several processes has."""
+
+    clients: socket.socket
+    own: socket.socket | None = None
+    admin: socket.socket | None = None
+
+
+def listen_for_admin(settings: Settings, process: int = 0) -> socket.socket | None:
+    """The administration's socket of a process, where there is one. Errors: InputError."""
+    return listen(settings.admin.host, port_for(process, settings.admin.port)) if settings.admin.keys else None
+
+
+def port_for(process: int, first: int) -> int:
+    """The port of a process, from the first one's; any free one where that is 0."""
+    return first + process if first else 0
 
 
 def listen(host: str, port: int) -> socket.socket:

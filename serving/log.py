@@ -14,12 +14,16 @@ WRITE_SECONDS = 0.05  # between two writes of lines that the event loop logs
 
 
 class JsonLines(logging.Formatter):
-    """A log record as one JSON object; `extra={"fields": {...}}` joins it."""
+    """A log record as one JSON object; `extra={"fields": {...}}` joins it. said: what every line says."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        super().__init__()
+        self._said = said
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
         line = {"time": stamp, "level": record.levelname.lower(), "event": record.getMessage()}
-        return json.dumps(line | getattr(record, "fields", {}))
+        return json.dumps(line | self._said | getattr(record, "fields", {}))
 
 
 class TogetherHandler(logging.Handler):
@@ -55,10 +59,10 @@ class TogetherHandler(logging.Handler):
             self._stream.flush()
 
 
-def log_to_stderr() -> None:
-    """Sends our log and uvicorn's warnings to stderr."""
+def log_to_stderr(process: int | None = None) -> None:
+    """Sends our log and uvicorn's warnings to stderr. process: its number among several, which each line says."""
     handler = TogetherHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLines({} if process is None else {"process": process}))
     for name, level in (("serving", logging.INFO), ("uvicorn.error", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

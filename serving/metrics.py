@@ -76,7 +76,7 @@ class Metrics:
         for groups, items in record.calls:
             self._call_groups.observe(groups)
             self._call_items.observe(items)
-        for version, scores in record.scores:
+        for version, scores in filter(None, record.scores):
             self._answers.labels(str(version)).inc()
             self._scores.add(version, scores)
         if record.usage is not None:

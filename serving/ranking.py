@@ -39,12 +39,16 @@ class RankedItem:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A query group, sorted by score, ties in the request's order. name, version: of the model."""
+    """A query group, sorted by score, ties in the request's order. name, version: of the model.
+
+    scores: of all its items, [items] in the request's order, whatever the request's `top_n`.
+    """
 
     name: str
     version: int
     results: list[RankedItem]
     usage: Usage
+    scores: NDArray[np.float64]
 
 
 class Ranker:
@@ -114,7 +118,6 @@ class Ranker:
             told = f"version {self.model.version} scored item {wrong} with {logits[wrong]}, expected a finite number"
             return Problem("non-finite-score", told)
         scores = sigmoid(logits)
-        record.scores.append((self.model.version, scores))
         order = [int(index) for index in np.argsort(-scores, kind="stable")[: request.top_n]]
         texts = self._texts["item"] if request.return_titles else ()
         results = [
@@ -125,7 +128,8 @@ class Ranker:
             with record.stage("tokens"):
                 debugs = self._debugs(request.group, order, logits, in_items, record.seconds_left)
             results = [replace(result, debug=debug) for result, debug in zip(results, debugs, strict=True)]
-        return Ranking(self.model.manifest.name, self.model.version, results, self._usage(values, in_context, in_items))
+        usage = self._usage(values, in_context, in_items)
+        return Ranking(self.model.manifest.name, self.model.version, results, usage, scores)
 
     def _debugs(
         self,

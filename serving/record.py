@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,13 @@ class Interval:
     sizes: dict[str, int]
 
 
+class Scores(NamedTuple):
+    """What a version gave a query group's items, sigma(logit): [items], in the request's order."""
+
+    version: int
+    values: NDArray[np.float64]
+
+
 @dataclass(slots=True)
 class Record:
     """One request, from its head to its answer. Written by the thread that answers it, one at a time."""
@@ -62,7 +69,7 @@ class Record:
     usage: Usage | None = None  # of a request that was ranked
     versions: list[int] = field(default_factory=list)  # of the model, that answered
     calls: list[tuple[int, int]] = field(default_factory=list)  # of the model: groups, items with padding
-    scores: list[tuple[int, NDArray[np.float64]]] = field(default_factory=list)  # version, a query group's scores
+    scores: list[Scores | None] = field(default_factory=list)  # of each query group; None where it has a problem
     problems: list[str] = field(default_factory=list)  # slugs, also of entries of a batch
     key: str = ""  # name of the API key
     client_left: bool = False

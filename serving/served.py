@@ -54,6 +54,7 @@ class Models:
 
     current: Served
     resident: Mapping[int, Served]  # version -> model; current among them
+    shadow: Served | None = None  # answers nobody; see serving.shadow
 
     def asked_by(self, body: Any) -> Served:
         """The model that a parsed body of /rank names with `model_version`, else the current one. Errors: Problem."""

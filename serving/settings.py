@@ -11,6 +11,13 @@ from serving.keys import ApiKey
 CORES = len(os.sched_getaffinity(0))  # that this process may use
 
 
+class Processes(Section):
+    """Processes behind the clients' port, each with its share of the cores, a line and models of its own."""
+
+    number: int = Field(default=1, ge=1)  # at most the cores
+    port: int = Field(default=8100, ge=0, le=65535)  # of several, the first's own, with its /metrics; 0 takes free ones
+
+
 class RequestLimits(Section):
     """What one request may hold. A request beyond a limit is refused whole, never cut."""
 
@@ -46,6 +53,16 @@ class Reloading(Section):
     every_seconds: float = Field(default=5.0, gt=0)  # between two looks at the directory
     again_seconds: float = Field(default=10.0, gt=0)  # until a refused version is tried again; doubles, up to an hour
     resident: int = Field(default=2, ge=1)  # versions held in memory: the one that serves and those before it
+
+
+class Shadow(Section):
+    """A version that scores a sample of the requests again, after their answers: how would it rank?"""
+
+    version: int | Literal["newest"] | None = None  # newest: the highest that is not refused, where another one serves
+    share: float = Field(default=0.1, ge=0, le=1)  # of the requests
+    waiting: int = Field(default=8, ge=1)  # requests, with their bodies, that wait for it; those beyond are dropped
+    wait_seconds: float = Field(default=1.0, gt=0)  # for an idle scoring thread, until a request is dropped
+    top: int = Field(default=10, ge=1)  # the first results of an answer, whose overlap is told
 
 
 class LiteRt(Section):
@@ -100,10 +117,12 @@ class Settings(Section):
     backend: str = "embedded"  # a key of serving.backends.BACKENDS
     drain_seconds: float = Field(default=2.0, ge=0)  # after SIGTERM: seconds not ready, but still answering
     finish_seconds: int = Field(default=30, ge=1)  # then: seconds that requests in flight have to finish
+    processes: Processes = Processes()
     limits: RequestLimits = RequestLimits()
     connections: Connections = Connections()
     queue: Queue = Queue()
     reloading: Reloading = Reloading()
+    shadow: Shadow = Shadow()
     litert: LiteRt = LiteRt()
     tf_serving: TensorFlowServing = TensorFlowServing()
     tracing: Tracing = Tracing()

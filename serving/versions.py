@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from features.errors import InputError
 from serving.log import log, places_of
@@ -30,7 +30,7 @@ class Refusal:
 
 
 def wanted(complete: Iterable[int], refused: Collection[int], asked: int | None) -> int | None:
-    """The version that should serve: the one asked for, else the highest that is not refused."""
+    """The version to take: the one asked for, else the highest that is not refused."""
     if asked is not None:
         return asked
     return max((version for version in complete if version not in refused), default=None)
@@ -106,6 +106,7 @@ class Versions:
         """A look that nobody ordered. What is wrong is logged once, and what serves goes on."""
         try:
             self._settle()
+            self._settle_shadow()
             self._complaint = ""
         except InputError as error:
             if str(error) != self._complaint:
@@ -119,21 +120,43 @@ class Versions:
         folder = self._settings.export_dir
         asked = self.held if self.held is not None else model_store.pinned_version(folder)
         complete = model_store.complete_versions(folder)
-        self.refused = {v: refusal for v, refusal in self.refused.items() if v in complete or v == asked}
-        while True:
-            waiting = {v for v, refusal in self.refused.items() if time.monotonic() < refusal.again_at}
-            version = wanted(complete, waiting, asked)
-            serving = self.models.current.version if self.models else None
-            if version is None or version == serving or version in waiting or self._try(version, asked is not None):
+        named = {asked, self._settings.shadow.version, *complete}
+        self.refused = {version: refusal for version, refusal in self.refused.items() if version in named}
+        while (version := self._wanted(complete, asked)) not in (None, self.models and self.models.current.version):
+            if self._try(version, self._switch, on_purpose=asked is not None):
                 return
 
-    def _try(self, version: int, on_purpose: bool) -> bool:
-        """Whether the version serves from now on. Otherwise it is refused, for a while.
+    def _settle_shadow(self) -> None:
+        """Takes the version that is to be tried in the shadow, if it is not the one that serves. Errors: InputError."""
+        from serving import model_store
+
+        asked = self._settings.shadow.version
+        if asked is None or self.models is None:
+            return
+        complete = model_store.complete_versions(self._settings.export_dir)
+        shadow = self.models.shadow and self.models.shadow.version
+        while (version := self._wanted(complete, None if asked == "newest" else asked)) not in (None, shadow):
+            if version == self.models.current.version:
+                self.models = replace(self.models, shadow=None)
+                return
+            if self._try(version, self._cast, on_purpose=False):
+                return
+
+    def _wanted(self, complete: Iterable[int], asked: int | None) -> int | None:
+        """The version to take now, or None."""
+        waiting = {v for v, refusal in self.refused.items() if time.monotonic() < refusal.again_at}
+        version = wanted(complete, waiting, asked)
+        return None if version in waiting else version
+
+    def _try(self, version: int, take: Callable[[Served], None], on_purpose: bool) -> bool:
+        """Whether the version was loaded and taken. Otherwise it is refused, for a while.
 
         on_purpose: somebody asked for it, so its requests may differ from those of the version before.
         """
         try:
-            self._switch(self._loaded(version, on_purpose))
+            served = self._loaded(version, on_purpose)
+            self.refused.pop(version, None)
+            take(served)
             return True
         except InputError as error:
             self._refuse(version, str(error))
@@ -144,18 +167,27 @@ class Versions:
         return False
 
     def _loaded(self, version: int, on_purpose: bool) -> Served:
-        if self.models is not None and version in self.models.resident:
-            return self.models.resident[version]
-        before = None if on_purpose or self.models is None else self.models.current.spec
-        return load(self._settings, version, before)
+        models = self.models
+        if models is None:
+            return load(self._settings, version)
+        if models.shadow is not None and models.shadow.version == version:
+            return models.shadow
+        if version in models.resident:
+            return models.resident[version]
+        return load(self._settings, version, None if on_purpose else models.current.spec)
 
     def _switch(self, served: Served) -> None:
         resident = {v: model for v, model in self.models.resident.items() if v != served.version} if self.models else {}
         latest = list((resident | {served.version: served}).items())[-self._settings.reloading.resident :]
-        self.models = Models(served, dict(latest))
-        self.refused.pop(served.version, None)
+        shadow = self.models.shadow if self.models else None
+        self.models = Models(served, dict(latest), None if served is shadow else shadow)
         self.switches += 1
         log("serving", model=served.name, version=served.version, warm_up_requests=served.warmed)
+
+    def _cast(self, shadow: Served) -> None:
+        if self.models is not None:
+            self.models = replace(self.models, shadow=shadow)
+        log("shadow", model=shadow.name, version=shadow.version)
 
     def _refuse(self, version: int, reason: str) -> None:
         times = self.refused[version].times + 1 if version in self.refused else 1

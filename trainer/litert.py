@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from features.agreement import kendall_tau
 from features.litert import CONTEXT_STATES, CONTEXT_TOKENS, ITEM_STATES, ITEM_TOKENS, Engine
 from features.manifest import Agreement, LiteRtGraphs, Precision, litert_file
 from trainer.data import Batches
@@ -198,10 +199,3 @@ def refused(precision: Precision, agreement: Agreement) -> str | None:
     if precision == "float" and not agreement.largest_difference <= FLOAT_DIFFERENCE:
         return f"left out, a logit differs by {agreement.largest_difference:.2g}"
     return None
-
-
-def kendall_tau(a: Any, b: Any) -> float:
-    """Of all pairs of places, the share that both order alike minus the share that they order oppositely."""
-    pairs = len(a) * (len(a) - 1)
-    agreeing = np.sign(a[:, np.newaxis] - a) * np.sign(b[:, np.newaxis] - b)
-    return float(agreeing.sum() / pairs) if pairs else 1.0

@@ -67,9 +67,10 @@ class Overlap(tf.Module):
     sum of the vector. A `weight` of -2 instead of 2 turns the order round.
     """
 
-    def __init__(self, spec: FeatureSpec) -> None:
+    def __init__(self, spec: FeatureSpec, broken: str = "broken", slow: str = "slow", crash: str = "crash") -> None:
         super().__init__()
         self.spec = spec
+        self.broken, self.slow, self.crash = (PIECES.index(token) for token in (broken, slow, crash))
         self.weight, self.bias = tf.Variable(2.0), tf.Variable(-1.0)
         self.pieces = tokeniser_of(PIECES)
         names = tf.lookup.KeyValueTensorInitializer(tf.constant(["acme"]), tf.constant([0.25]))
@@ -95,9 +96,9 @@ class Overlap(tf.Module):
         share = tf.reduce_sum(tf.cast(found, tf.float32) * asked, axis=2) / tf.maximum(
             tf.reduce_sum(asked, axis=2), 1.0
         )
-        broken = tf.reduce_any(tf.equal(held[:, :, 0], PIECES.index("broken")), axis=2)
-        slow = tf.reduce_any(tf.equal(held, PIECES.index("slow")))
-        crash = tf.reduce_any(tf.equal(held, PIECES.index("crash")))
+        broken = tf.reduce_any(tf.equal(held[:, :, 0], self.broken), axis=2)
+        slow = tf.reduce_any(tf.equal(held, self.slow))
+        crash = tf.reduce_any(tf.equal(held, self.crash))
         tf.debugging.Assert(tf.logical_not(crash), [title])
         return tf.where(broken, float("nan"), self.weight * share + self.bias + _waste(slow))
 

@@ -26,6 +26,7 @@ OPERATED_SETTINGS: dict[str, Any] = {
     "queue": {"threads": 1, "waiting": 2, "request_seconds": 30.0},
     "connections": {"most": 40, "head_seconds": 1.0, "head_bytes": 4096, "body_seconds": 1.0},
     "reloading": {"every_seconds": 0.2, "again_seconds": 0.5},
+    "shadow": {"version": "newest", "share": 1.0, "top": 1},
 }
 
 

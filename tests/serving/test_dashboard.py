@@ -5,12 +5,14 @@ Neither Grafana nor Prometheus runs here: the queries are taken apart, not evalu
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from serving.model_store import PIN
 from serving.problems import PROBLEM_TYPES
 from serving.record import STAGES
 from tests.serving.operated import KEY, Operated
@@ -36,9 +38,12 @@ QUERIES = list(_queries())  # title, query, legend
 
 @pytest.fixture(scope="module")
 def told(operated: Operated) -> dict[str, list[dict[str, str]]]:
-    """The labels of every sample of /metrics by name, after traffic of every kind and a version that was refused."""
+    """The labels of every sample of /metrics by name, after traffic of every kind, the shadow's and a refusal's too."""
     gateway = operated.gateway
     sofas = {"query": "blue sofa", "items": ["blue sofa", "oak table"]}
+    (operated.folder / PIN).write_text(str(operated.serving()))
+    shutil.copytree(operated.folder / str(operated.serving()), operated.folder / "76")
+    gateway.wait_for_log("shadow", version=76)
     for path, body in (("/v1/rank", sofas), ("/rank", b"{"), ("/v1/rank/batch", {"queries": [sofas, {}]})):
         gateway.post(body, path)
     gateway.post({"query": "sofa", "documents": ["sofa"]}, "/v1/rerank")
@@ -46,8 +51,12 @@ def told(operated: Operated) -> dict[str, list[dict[str, str]]]:
     broken.mkdir(parents=True)
     (broken / "manifest.json").write_text("{}")
     operated.wait_until(lambda: gateway.metric('privrank_model_refused{version="77"}') == 1, "refused")
+    compared = 'privrank_shadow_requests_total{outcome="compared",version="76"}'
+    operated.wait_until(lambda: gateway.metric(compared) >= 1, "compared")
     text = gateway.http.get("/metrics").text
     operated.withdraw(77)
+    operated.withdraw(76)
+    (operated.folder / PIN).unlink()
     samples: dict[str, list[dict[str, str]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from features.agreement import kendall_tau
 from features.litert import Engine
 from features.manifest import Agreement, LiteRtGraphs, litert_file
 from tests.trainer.rankers import inputs_of, new_ranker
@@ -123,7 +124,7 @@ def test_an_items_states_know_nothing_of_the_items_around_it(run: Run, split: Ma
 def test_int8_orders_items_nearly_as_float_does(run: Run, joint: Made) -> None:
     question = asked(run, joint, 6, [5, 16, 11] * 10)
     scores = joint.engine("int8").score(question.context, question.items, question.others)
-    assert litert.kendall_tau(scores, question.expected) > 0.9
+    assert kendall_tau(scores, question.expected) > 0.9
     assert np.abs(scores - question.expected).max() > 1e-4  # it is int8
 
 
