@@ -8,6 +8,7 @@ A directory is complete when its manifest.json is there. A job writes into a hid
 
 import errno
 import fcntl
+import glob
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -125,7 +126,7 @@ def building(output: str) -> Iterator[str]:
             yield staging
         return
     parent, name = FileSystems.split(output)
-    staging = join(parent, f".{name}.building-{os.urandom(4).hex()}")
+    staging = join(parent, _staging_name(name))
     try:
         yield staging
         publish_files(staging, output)
@@ -133,9 +134,14 @@ def building(output: str) -> Iterator[str]:
         remove_tree(staging)
 
 
+def _staging_name(name: str) -> str:
+    """Of this run alone: workers of an earlier one, whose command was killed, may still write into theirs."""
+    return f".{name}.building-{os.urandom(4).hex()}"
+
+
 @contextmanager
 def _building_locally(output: Path) -> Iterator[str]:
-    staging = output.parent / f".{output.name}.building"
+    staging = output.parent / _staging_name(output.name)
     former = output.parent / f".{output.name}.former"
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +155,8 @@ def _building_locally(output: Path) -> Iterator[str]:
             raise InputError(f"another job is writing {output}: wait for it, or give another --output") from None
         if former.exists() and not output.exists():
             former.rename(output)  # a run was killed between its two renames
-        shutil.rmtree(staging, ignore_errors=True)
+        for left in output.parent.glob(f".{glob.escape(output.name)}.building-????????"):
+            shutil.rmtree(left, ignore_errors=True)
         staging.mkdir()
         try:
             yield str(staging)

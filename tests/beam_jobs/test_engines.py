@@ -19,6 +19,7 @@ ENGINES = {
         *("--runner", "PortableRunner", "--job_endpoint", "embed"),
         *("--environment_type", "LOOPBACK"),
     ),
+    "every bundle run three times": ("--direct_runner_bundle_repeat", "2"),
 }
 
 
