@@ -1,7 +1,12 @@
 """The same logs on every engine that runs here give the same dataset, compared by content."""
 
+import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +80,46 @@ def test_the_log_has_what_engines_could_differ_in(shop: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_makes_the_same_dataset(shop: Path, engine: str) -> None:
-    name = engine.split(",")[0].replace(" ", "_")
-    config, logs, output, *more = map(str, arguments(shop, name, *ENGINES[engine]))
+    assert_same_dataset(shop, engine.split(",")[0].replace(" ", "_"), *ENGINES[engine])
+
+
+def assert_same_dataset(shop: Path, name: str, *options: str) -> None:
+    """Runs the command with an engine's options, and compares what it made with what this process made."""
+    config, logs, output, *more = map(str, arguments(shop, name, *options))
     command = [sys.executable, "-m", "beam_jobs.build_elwc"]
     command += ["--config", config, "--input", logs, "--output", output, *more]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert content(shop / name) == content(shop / "one")
     assert "Warning" not in done.stderr
+
+
+@pytest.fixture
+def worker_pool() -> Iterator[str]:
+    """The address of a process that works for whoever asks, as one stands beside each machine of a cluster."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", "--service_port", str(port)]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where the pool looks for a `python`
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PATH": path}, **quiet) as pool:
+        deadline = time.monotonic() + 60
+        while not _listens(port) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield f"localhost:{port}"
+        pool.send_signal(signal.SIGINT)  # which ends its workers too
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.slow
+def test_workers_that_the_launcher_did_not_start_make_the_same_dataset(shop: Path, worker_pool: str) -> None:
+    options = ("--runner", "PortableRunner", "--job_endpoint", "embed")
+    assert_same_dataset(shop, "pool", *options, "--environment_type", "EXTERNAL", "--environment_config", worker_pool)
 
 
 def test_more_shards_hold_the_same_groups_and_views_stay_aligned(shop: Path) -> None:
