@@ -125,8 +125,7 @@ def building(output: str) -> Iterator[str]:
         with _building_locally(Path(output)) as staging:
             yield staging
         return
-    parent, name = FileSystems.split(output)
-    staging = join(parent, _staging_name(name))
+    staging = staging_beside(output)
     try:
         yield staging
         publish_files(staging, output)
@@ -134,14 +133,15 @@ def building(output: str) -> Iterator[str]:
         remove_tree(staging)
 
 
-def _staging_name(name: str) -> str:
-    """Of this run alone: workers of an earlier one, whose command was killed, may still write into theirs."""
-    return f".{name}.building-{os.urandom(4).hex()}"
+def staging_beside(output: str) -> str:
+    """A path of this run alone: workers of an earlier one, whose command was killed, may still write into theirs."""
+    parent, name = FileSystems.split(output)
+    return join(parent, f".{name}.building-{os.urandom(4).hex()}")
 
 
 @contextmanager
 def _building_locally(output: Path) -> Iterator[str]:
-    staging = output.parent / _staging_name(output.name)
+    staging = Path(staging_beside(str(output)))
     former = output.parent / f".{output.name}.former"
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -183,10 +183,7 @@ def failed_write(output: str, fault: str) -> InputError:
 
 def publish_files(staging: str, output: str) -> None:
     """Moves a finished directory where no directory can be renamed. Without its manifest `output` is not complete."""
-    manifest = join(output, FILE_NAME)
-    if FileSystems.exists(manifest):
-        FileSystems.delete([manifest])
-    remove_tree(output)
+    clear(output)
     prefix = staging.rstrip("/") + "/"
     names = sorted(path.removeprefix(prefix) for path in _files_under(staging))
     names.sort(key=lambda name: name == FILE_NAME)  # the manifest last
@@ -194,6 +191,14 @@ def publish_files(staging: str, output: str) -> None:
         target = join(output, *name.split("/"))
         make_directory(FileSystems.split(target)[0])
         FileSystems.rename([join(staging, *name.split("/"))], [target])
+
+
+def clear(output: str) -> None:
+    """Removes a former directory, its manifest first: without it, it is not complete."""
+    manifest = join(output, FILE_NAME)
+    if FileSystems.exists(manifest):
+        FileSystems.delete([manifest])
+    remove_tree(output)
 
 
 def make_directory(path: str, mode: int = 0o777) -> None:

@@ -1,6 +1,7 @@
 """The same logs on every engine that runs here give the same dataset, compared by content."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from beam_jobs import build_elwc
+from features.errors import InputError
 from tests.beam_jobs.datasets import ANY_LOSS, build, manifest_of, read_dead_letters, records, write_task
 from tests.beam_jobs.log_lines import act, impression, write_jsonl
 
@@ -120,6 +123,22 @@ def _listens(port: int) -> bool:
 def test_workers_that_the_launcher_did_not_start_make_the_same_dataset(shop: Path, worker_pool: str) -> None:
     options = ("--runner", "PortableRunner", "--job_endpoint", "embed")
     assert_same_dataset(shop, "pool", *options, "--environment_type", "EXTERNAL", "--environment_config", worker_pool)
+
+
+def test_a_pipeline_that_publishes_its_dataset_itself_makes_the_same_though_its_steps_run_again(shop: Path) -> None:
+    former = shutil.copytree(shop / "one", shop / "launched")
+    (former / "train" / "training_elwc-00009-of-00010.tfrecord.gz").write_bytes(b"of the former dataset")
+    manifest = former / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(manifest_of(former).stage_key, "another"))
+    options = ("--template_location", "as a Flex Template's launcher gives it", "--direct_runner_bundle_repeat", "2")
+    config, logs, output, *more = map(str, arguments(shop, "launched", *options))
+    build_elwc.main(["--config", config, "--input", logs, "--output", output, *more])
+    assert content(shop / "launched") == content(shop / "one")
+    files = [sorted(path.relative_to(shop / name) for path in (shop / name).rglob("*")) for name in ("launched", "one")]
+    assert files[0] == files[1]
+    assert not list(shop.glob(".launched.building*"))
+    with pytest.raises(InputError, match="up to date: there is nothing to launch"):
+        build_elwc.main(["--config", config, "--input", logs, "--output", output, *more])
 
 
 def test_more_shards_hold_the_same_groups_and_views_stay_aligned(shop: Path) -> None:
