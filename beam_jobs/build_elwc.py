@@ -9,6 +9,10 @@ A nightly batch, of the day and the days before it that dataset.look_back_days s
   python -m beam_jobs.build_elwc --config configs/product_search.yaml --date 2025-03-10 \\
     --input 'logs/{date}/events-*.jsonl.gz' --output 'build/shop/{date}'
 
+A dataset of each locale that the logs name:
+  python -m beam_jobs.build_elwc --config configs/product_search.yaml --input 'logs/*.jsonl.gz' \\
+    --output 'build/shop/{locale}'
+
 Any option of Apache Beam may follow, such as --direct_num_workers 4 --direct_running_mode multi_processing, or
 --runner DataflowRunner --project P --region R --temp_location gs://B/tmp.
 """
@@ -16,107 +20,84 @@ Any option of Apache Beam may follow, such as --direct_num_workers 4 --direct_ru
 import argparse
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import orjson
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs import caps
+from beam_jobs import caps, dates, locales
 from beam_jobs import pipeline as job
 from beam_jobs.blocks import Block
 from beam_jobs.counting import DEAD_LETTERS, TALLY
-from beam_jobs.dataset_manifest import manifest_of
-from beam_jobs.dates import PLACE, Days, batch_days
 from beam_jobs.frequent_queries import frequent_queries
+from beam_jobs.inputs import Inputs, read_inputs
 from beam_jobs.log_readers import READERS
-from beam_jobs.options import DatasetOptions, seed_of
-from beam_jobs.pipeline_options import local_workers, pipeline_options
-from beam_jobs.query_groups import SPLITS, GroupBuilder
-from beam_jobs.reading import UNREADABLE, ReadLines, check_readable
-from beam_jobs.shard_files import FREQUENT_QUERIES, LETTERS, PARTS, WriteLines, WriteShards, Written, place_files
+from beam_jobs.pipeline_options import ends_before_pipeline, local_workers, pipeline_options
+from beam_jobs.publishing import Publish
+from beam_jobs.query_groups import GroupBuilder
+from beam_jobs.reading import ReadLines
+from beam_jobs.running import running
+from beam_jobs.shard_files import (
+    FREQUENT_QUERIES,
+    LETTERS,
+    PARTS,
+    PRIVATE,
+    WriteLines,
+    WriteShards,
+    Written,
+    place_files,
+)
 from beam_jobs.storage import (
     building,
     existing_manifest,
-    failed_write,
-    files_key,
     is_local,
     join,
     make_directory,
-    match_daily_files,
-    match_files,
     publish_files,
     read_bytes,
     refuse_foreign,
     remove_tree,
+    staging_beside,
     write_bytes,
 )
 from features.errors import InputError, exit_code_of
-from features.manifest import FILE_NAME, DatasetManifest, stage_key
-from features.spec import FeatureSpec, load_spec
-from features.task import load_task, parse_section
+from features.manifest import FILE_NAME, DatasetManifest
 
-JOB_VERSION = 2  # raised when the same input gives another dataset
-SHARD_BYTES = 32 * 1024 * 1024  # of logs in a shard, of which a worker holds one at a time, and its lines unpacked
-SHARDS_A_WORKER = 4  # where several work on one machine: so that none waits long for the last
-FAILED_WRITE = re.compile(r"Error: (\[Errno \d+\] .+?) \[while running 'Write")  # in what a runner raises
-PRIVATE = 0o700
 COUNTS = "counts.json"  # of a job that failed, beside its dead letters
 COUNTS_FORMAT = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
 
-class Inputs(NamedTuple):
-    """What a job reads, checked."""
+def build_datasets(inputs: Inputs, output: str, options: PipelineOptions) -> None:
+    """Builds the dataset; where `output` has {locale}, that of each locale which the logs name, one after the other.
 
-    spec: FeatureSpec
-    options: DatasetOptions
-    seed: int
-    logs: list[str]
-    log_bytes: int
-    products: list[str]
-    days: Days | None  # of the events to use; None uses all
-    missing: list[str]  # paths of earlier days that hold no file
-    key: str  # stage_key of all that decides the dataset
-
-    def shards(self, workers: int) -> int:
-        """Parts in which the logs are shuffled, and files that a view and split have at most."""
-        enough = SHARDS_A_WORKER * workers if workers > 1 else 1
-        return self.options.shards or max(enough, -(-self.log_bytes // SHARD_BYTES))
-
-    def resolved(self) -> dict[str, Any]:
-        """The job's options, for the manifest."""
-        days = [day.isoformat() for day in self.days] if self.days else None
-        files = {"logs": self.logs, "products": self.products}
-        return {**self.options.model_dump(mode="json"), "seed": self.seed, "days": days, **files}
-
-
-def read_inputs(config: str, logs: Sequence[str], products: Sequence[str], last_day: str | None = None) -> Inputs:
-    """Errors: InputError."""
-    task = load_task(config)
-    spec, options, seed = load_spec(task), parse_section(task, "dataset", DatasetOptions), seed_of(task)
-    GroupBuilder(spec, options, seed)  # refuses a spec that logs cannot fill before anything is read
-    days = batch_days(last_day, options.look_back_days) if last_day else None
-    log_files, missing = match_daily_files(logs, days, "--input")
-    product_files = match_files(products, "--products") if products else []
-    check_readable([entry.path for entry in log_files], "--input")
-    check_readable([entry.path for entry in product_files], "--products")
-    key = stage_key(
-        job=JOB_VERSION,
-        features=spec.to_json(),
-        options=options.model_dump(),
-        seed=seed,
-        days=days,
-        logs=files_key(log_files),
-        products=files_key(product_files),
-    )
-    paths = [[entry.path for entry in files] for files in (log_files, product_files)]
-    log_bytes = sum(entry.size_in_bytes for entry in log_files)
-    return Inputs(spec, options, seed, paths[0], log_bytes, paths[1], days, missing, key)
+    Errors: InputError, of all datasets that could not be built; the others are there.
+    """
+    datasets = {output: inputs}
+    if locales.PLACE in output:
+        if inputs.options.locale:
+            raise InputError(
+                f"--output {output} is of each locale, and dataset.locale of {inputs.options.locale!r} alone: leave "
+                "one of them out"
+            )
+        span_ms = inputs.days.span_ms if inputs.days else None
+        found = locales.find_locales(READERS[inputs.options.reader], inputs.logs, span_ms, output, options)
+        datasets = {output.replace(locales.PLACE, name): inputs.of_locale(name) for name in found}
+    faults = []
+    for path, of_dataset in datasets.items():
+        started = time.monotonic()
+        try:
+            manifest = build_dataset(of_dataset, path, options)
+        except InputError as error:
+            faults.append(str(error))
+        else:
+            print(f"up to date: {path}" if manifest is None else describe(manifest, path, time.monotonic() - started))
+    if faults:
+        raise InputError("; ".join(faults))
 
 
 def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> DatasetManifest | None:
@@ -136,11 +117,10 @@ def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> Data
         found = orjson.loads(read_bytes(_summary_path(staging)))
         written = [Written(*file) for file in found["written"]]
         place_files(written, staging, letters=inputs.options.dead_letter_days > 0)
-        found["warnings"] += [f"no file {path}: its day is not in the dataset" for path in inputs.missing]
         remove_tree(join(staging, "summary"))
         protect_dead_letters(staging)
         try:
-            manifest = manifest_of(found, inputs.spec, inputs.options, inputs.key, inputs.resolved())
+            manifest = inputs.manifest(found)
         except InputError as error:
             refused = keep_refused(staging, output, found["tally"])
             raise InputError(f"{error}. Nothing was written but {refused}, which says what was refused") from None
@@ -149,29 +129,37 @@ def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> Data
     return manifest
 
 
+def leave_to_engine(inputs: Inputs, output: str, options: PipelineOptions) -> None:
+    """Gives the whole job, publishing included, to an engine that runs it when this command has ended.
+
+    Errors: InputError when `output` is up to date or something else's, or needs a command that waits.
+    """
+    if locales.PLACE in output:
+        raise InputError(f"--output {output}: {locales.PLACE} needs two pipelines, and a template is one: leave it out")
+    former = existing_manifest(output, DatasetManifest)
+    if former is not None and former.stage_key == inputs.key:
+        raise InputError(f"{output} is up to date: there is nothing to launch")
+    staging = staging_beside(output)
+    with running(options, output) as pipeline:
+        found = declare(pipeline, inputs, staging, inputs.shards(local_workers(options)))
+        _ = found | "WriteDataset" >> Publish(inputs, staging, output)
+
+
 def run_pipeline(inputs: Inputs, output: str, staging: str, options: PipelineOptions) -> None:
-    """Errors: InputError when a log file is damaged, or `output` cannot be written."""
-    for split in SPLITS:
-        make_directory(join(staging, split))
+    """Errors: as `running`."""
     make_directory(join(staging, "summary"))
     make_directory(join(staging, "dead_letters"), PRIVATE)
     make_directory(join(staging, PARTS), PRIVATE)
-    try:
-        with beam.Pipeline(options=options) as pipeline:
-            declare(pipeline, inputs, staging, inputs.shards(local_workers(options)))
-    except Exception as error:  # a runner wraps what a worker raised in a kind of its own
-        message = str(error)
-        if fault := FAILED_WRITE.search(message):
-            raise failed_write(output, fault[1]) from None
-        if UNREADABLE not in message:
-            raise
-        first = next(line for line in message.splitlines() if UNREADABLE in line)
-        detail = first.split("UnreadableFileError:")[-1].split(" [while running")[0].strip()
-        raise InputError(f"{detail}; the file is damaged or was cut short: give it whole, or leave it out") from None
+    with running(options, output) as pipeline:
+        found = declare(pipeline, inputs, staging, inputs.shards(local_workers(options)))
+        _ = found | "WriteSummary" >> beam.Map(lambda summary: write_bytes(_summary_path(staging), summary))
 
 
-def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str, shards: int) -> None:
-    """The pipeline: log lines and product rows -> groups by request -> both views, statistics, dead letters."""
+def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str, shards: int) -> Any:
+    """The pipeline: log lines and product rows -> groups by request -> both views, statistics, dead letters.
+
+    Returns what it found, as `summary` has it: one element.
+    """
     spec, options, reader = inputs.spec, inputs.options, READERS[inputs.options.reader]
     span_ms = inputs.days.span_ms if inputs.days else None
     most_requests = options.max_requests_per_hour
@@ -206,18 +194,14 @@ def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str, shards: int) 
     if options.dead_letter_days:
         letters = (logged[DEAD_LETTERS], rows[DEAD_LETTERS], built[DEAD_LETTERS]) | "Dead" >> beam.Flatten()
         written.append(letters | "WriteDeadLetters" >> beam.ParDo(WriteLines(LETTERS, parts)))
-    _write_summary(pipeline, groups, tallies, written, spec, _summary_path(staging))
-
-
-def _write_summary(pipeline: Any, groups: Any, tallies: Any, written: Any, spec: FeatureSpec, path: str) -> None:
     splits = groups | "Splits" >> beam.ptransform_fn(job.split_statistics)(spec)
     total = tallies | "Tallies" >> beam.Flatten() | "Total" >> beam.ptransform_fn(job.total)()
-    _ = (
+    return (
         pipeline
         | "Once" >> beam.Create([None])
-        | "WriteSummary"
+        | "Summary"
         >> beam.Map(
-            lambda _, splits, tally, files: write_bytes(path, job.summary(splits, tally, files, spec)),
+            lambda _, splits, tally, files: job.summary(splits, tally, files, spec),
             beam.pvalue.AsDict(splits),
             beam.pvalue.AsSingleton(total),
             beam.pvalue.AsList(written | "Written" >> beam.Flatten()),
@@ -282,7 +266,8 @@ def describe(manifest: DatasetManifest, output: str, seconds: float) -> str:
     return "\n".join([*lines, f"wrote {output}: {items} query-item pairs in {seconds:.1f} s"])
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def argument_parser() -> argparse.ArgumentParser:
+    """The command's own options; flex_template.json tells Dataflow of the same."""
     parser = argparse.ArgumentParser(
         prog="python -m beam_jobs.build_elwc",
         description=__doc__,
@@ -292,17 +277,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--config", required=True, help="the task file")
     parser.add_argument("--input", required=True, nargs="+", help="paths or globs of logs; {date} is each day's")
     parser.add_argument("--products", nargs="+", default=[], help="paths or globs of product tables")
-    parser.add_argument("--output", required=True, help="the dataset directory to write; {date} is --date")
+    parser.add_argument("--output", required=True, help="the dataset directory; {date} is --date, {locale} each locale")
     parser.add_argument("--date", help="the last day of the events to use, UTC, such as 2025-03-10")
-    given, rest = parser.parse_known_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given, rest = argument_parser().parse_known_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     job.PROGRESS.setLevel(logging.INFO)
-    started = time.monotonic()
     options = pipeline_options(rest)
     inputs = read_inputs(given.config, given.input, given.products, given.date)
-    output = (given.output.replace(PLACE, given.date) if given.date else given.output).rstrip("/") or os.sep
-    manifest = build_dataset(inputs, output, options)
-    print(f"up to date: {output}" if manifest is None else describe(manifest, output, time.monotonic() - started))
+    output = given.output.replace(dates.PLACE, given.date) if given.date else given.output
+    output = output.rstrip("/") or os.sep
+    if ends_before_pipeline(options):
+        leave_to_engine(inputs, output, options)
+    else:
+        build_datasets(inputs, output, options)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def job_warnings(tally: Tally, options: DatasetOptions) -> Iterator[str]:
     locales = _group(tally, "locale")
     if len(locales) > 1 and not options.locale:
         most = ", ".join(f"{name} {count}" for name, count in Counter(locales).most_common(5))
-        yield f"groups of {len(locales)} locales ({most}) are in one dataset: dataset.locale makes it of one alone"
+        yield f"groups of {len(locales)} locales ({most}) are in one dataset: {{locale}} in --output gives each its own"
 
 
 def _group(tally: Tally, group: str) -> dict[str, int]:

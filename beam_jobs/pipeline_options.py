@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
 
 from features.errors import InputError
 
@@ -36,6 +36,11 @@ def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
 
 def runs_in_process(options: PipelineOptions) -> bool:
     return str(options.view_as(StandardOptions).runner) == IN_PROCESS_RUNNER
+
+
+def ends_before_pipeline(options: PipelineOptions) -> bool:
+    """Whether the command only describes the pipeline to Dataflow, which runs it later: so a Flex Template launches."""
+    return bool(options.view_as(GoogleCloudOptions).template_location)
 
 
 def local_workers(options: PipelineOptions) -> int:

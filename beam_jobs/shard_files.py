@@ -7,7 +7,7 @@ again writes others; what no output tells of is never published.
 import gzip
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -17,12 +17,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.counting import of_bundle
 from beam_jobs.query_groups import SPLITS, BuiltGroup
-from beam_jobs.storage import join, read_bytes, remove_tree, write_bytes
+from beam_jobs.storage import join, make_directory, read_bytes, remove_tree, write_bytes
 from beam_jobs.tfrecords import framed, gzip_writer
 from features.elwc import GroupEncoder, View
 from features.spec import FeatureSpec
 
 VIEWS: tuple[View, ...] = ("training", "serving")
+PRIVATE = 0o700
 PARTS = "parts"  # where files lie until the driver names them, below the directory of the dataset
 FREQUENT_QUERIES = "train/frequent_queries"
 LETTERS = "dead_letters/dead_letters"
@@ -109,11 +110,21 @@ class WriteLines(beam.DoFn):
         yield from map(of_bundle, self._written)
 
 
-def place_files(written: Iterable[Written], directory: str, letters: bool) -> None:
-    """Gives the parts of a dataset directory their names, and removes those that no one told of.
+def place_files(
+    written: Iterable[Written],
+    directory: str,
+    letters: bool,
+    place: Callable[[list[str], list[str]], None] = FileSystems.rename,
+) -> None:
+    """Gives the parts of a dataset their names in its directory, and removes those there that no one told of.
 
-    Every split has at least one shard, which may be empty. letters: whether dead letters are kept.
+    Every split has at least one shard, which may be empty. letters: whether dead letters are kept. place: what brings
+    paths to names.
     """
+    for split in SPLITS:
+        make_directory(join(directory, split))
+    if letters:
+        make_directory(join(directory, "dead_letters"), PRIVATE)
     found = defaultdict(list)
     for file in written:
         found[file.what].append((file.shard, file.path))
@@ -124,7 +135,7 @@ def place_files(written: Iterable[Written], directory: str, letters: bool) -> No
         files = max(len(paths), 1)
         names = [_named(directory, f"{what}-{number:05d}-of-{files:05d}{ending}") for number in range(files)]
         if paths:
-            FileSystems.rename(paths, names)
+            place(paths, names)
         else:
             write_bytes(names[0], nothing)
     queries = [read_bytes(path) for _, path in sorted(found[FREQUENT_QUERIES])]  # gzip files may follow one another

@@ -8,6 +8,7 @@ A directory is complete when its manifest.json is there. A job writes into a hid
 
 import errno
 import fcntl
+import glob
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -124,8 +125,7 @@ def building(output: str) -> Iterator[str]:
         with _building_locally(Path(output)) as staging:
             yield staging
         return
-    parent, name = FileSystems.split(output)
-    staging = join(parent, f".{name}.building-{os.urandom(4).hex()}")
+    staging = staging_beside(output)
     try:
         yield staging
         publish_files(staging, output)
@@ -133,9 +133,15 @@ def building(output: str) -> Iterator[str]:
         remove_tree(staging)
 
 
+def staging_beside(output: str) -> str:
+    """A path of this run alone: workers of an earlier one, whose command was killed, may still write into theirs."""
+    parent, name = FileSystems.split(output)
+    return join(parent, f".{name}.building-{os.urandom(4).hex()}")
+
+
 @contextmanager
 def _building_locally(output: Path) -> Iterator[str]:
-    staging = output.parent / f".{output.name}.building"
+    staging = Path(staging_beside(str(output)))
     former = output.parent / f".{output.name}.former"
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +155,8 @@ def _building_locally(output: Path) -> Iterator[str]:
             raise InputError(f"another job is writing {output}: wait for it, or give another --output") from None
         if former.exists() and not output.exists():
             former.rename(output)  # a run was killed between its two renames
-        shutil.rmtree(staging, ignore_errors=True)
+        for left in output.parent.glob(f".{glob.escape(output.name)}.building-????????"):
+            shutil.rmtree(left, ignore_errors=True)
         staging.mkdir()
         try:
             yield str(staging)
@@ -176,10 +183,7 @@ def failed_write(output: str, fault: str) -> InputError:
 
 def publish_files(staging: str, output: str) -> None:
     """Moves a finished directory where no directory can be renamed. Without its manifest `output` is not complete."""
-    manifest = join(output, FILE_NAME)
-    if FileSystems.exists(manifest):
-        FileSystems.delete([manifest])
-    remove_tree(output)
+    clear(output)
     prefix = staging.rstrip("/") + "/"
     names = sorted(path.removeprefix(prefix) for path in _files_under(staging))
     names.sort(key=lambda name: name == FILE_NAME)  # the manifest last
@@ -187,6 +191,14 @@ def publish_files(staging: str, output: str) -> None:
         target = join(output, *name.split("/"))
         make_directory(FileSystems.split(target)[0])
         FileSystems.rename([join(staging, *name.split("/"))], [target])
+
+
+def clear(output: str) -> None:
+    """Removes a former directory, its manifest first: without it, it is not complete."""
+    manifest = join(output, FILE_NAME)
+    if FileSystems.exists(manifest):
+        FileSystems.delete([manifest])
+    remove_tree(output)
 
 
 def make_directory(path: str, mode: int = 0o777) -> None:

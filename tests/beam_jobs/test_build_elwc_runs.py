@@ -184,7 +184,7 @@ def test_a_killed_job_leaves_the_former_dataset_and_the_next_run_cleans_up(shop,
     large = write_jsonl(shop / "more.jsonl", *shown(20_000, "more"))
     process = subprocess.Popen([*COMMAND, *arguments(shop, input=str(large))], cwd=ROOT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not any(path.is_file() for path in (shop / ".dataset.building").rglob("*")) and time.monotonic() < deadline:
+    while not any(path.is_file() for path in shop.glob(".dataset.building-*/**/*")) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert process.poll() is None, "the job ended before it could be killed"
     os.kill(process.pid, how)

@@ -1,12 +1,20 @@
 """The same logs on every engine that runs here give the same dataset, compared by content."""
 
+import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from beam_jobs import build_elwc
+from features.errors import InputError
 from tests.beam_jobs.datasets import ANY_LOSS, build, manifest_of, read_dead_letters, records, write_task
 from tests.beam_jobs.log_lines import act, impression, write_jsonl
 
@@ -19,6 +27,7 @@ ENGINES = {
         *("--runner", "PortableRunner", "--job_endpoint", "embed"),
         *("--environment_type", "LOOPBACK"),
     ),
+    "every bundle run three times": ("--direct_runner_bundle_repeat", "2"),
 }
 
 
@@ -74,14 +83,62 @@ def test_the_log_has_what_engines_could_differ_in(shop: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_makes_the_same_dataset(shop: Path, engine: str) -> None:
-    name = engine.split(",")[0].replace(" ", "_")
-    config, logs, output, *more = map(str, arguments(shop, name, *ENGINES[engine]))
+    assert_same_dataset(shop, engine.split(",")[0].replace(" ", "_"), *ENGINES[engine])
+
+
+def assert_same_dataset(shop: Path, name: str, *options: str) -> None:
+    """Runs the command with an engine's options, and compares what it made with what this process made."""
+    config, logs, output, *more = map(str, arguments(shop, name, *options))
     command = [sys.executable, "-m", "beam_jobs.build_elwc"]
     command += ["--config", config, "--input", logs, "--output", output, *more]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert content(shop / name) == content(shop / "one")
     assert "Warning" not in done.stderr
+
+
+@pytest.fixture
+def worker_pool() -> Iterator[str]:
+    """The address of a process that works for whoever asks, as one stands beside each machine of a cluster."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", "--service_port", str(port)]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where the pool looks for a `python`
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PATH": path}, **quiet) as pool:
+        deadline = time.monotonic() + 60
+        while not _listens(port) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield f"localhost:{port}"
+        pool.send_signal(signal.SIGINT)  # which ends its workers too
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.slow
+def test_workers_that_the_launcher_did_not_start_make_the_same_dataset(shop: Path, worker_pool: str) -> None:
+    options = ("--runner", "PortableRunner", "--job_endpoint", "embed")
+    assert_same_dataset(shop, "pool", *options, "--environment_type", "EXTERNAL", "--environment_config", worker_pool)
+
+
+def test_a_pipeline_that_publishes_its_dataset_itself_makes_the_same_though_its_steps_run_again(shop: Path) -> None:
+    former = shutil.copytree(shop / "one", shop / "launched")
+    (former / "train" / "training_elwc-00009-of-00010.tfrecord.gz").write_bytes(b"of the former dataset")
+    manifest = former / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(manifest_of(former).stage_key, "another"))
+    options = ("--template_location", "as a Flex Template's launcher gives it", "--direct_runner_bundle_repeat", "2")
+    config, logs, output, *more = map(str, arguments(shop, "launched", *options))
+    build_elwc.main(["--config", config, "--input", logs, "--output", output, *more])
+    assert content(shop / "launched") == content(shop / "one")
+    files = [sorted(path.relative_to(shop / name) for path in (shop / name).rglob("*")) for name in ("launched", "one")]
+    assert files[0] == files[1]
+    assert not list(shop.glob(".launched.building*"))
+    with pytest.raises(InputError, match="up to date: there is nothing to launch"):
+        build_elwc.main(["--config", config, "--input", logs, "--output", output, *more])
 
 
 def test_more_shards_hold_the_same_groups_and_views_stay_aligned(shop: Path) -> None:

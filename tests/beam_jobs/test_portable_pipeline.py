@@ -16,9 +16,11 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import DockerEnvironment
 
-from beam_jobs.build_elwc import Inputs, declare
+from beam_jobs.build_elwc import declare
+from beam_jobs.inputs import Inputs
 from beam_jobs.options import DatasetOptions
 from beam_jobs.pipeline_options import pipeline_options
+from beam_jobs.publishing import Publish
 from features.spec import spec_from_json
 from tests.features.specs import DEMO
 
@@ -51,7 +53,8 @@ def proto() -> Any:
     logs, products = [f"gs://shop/logs/events-{n}.jsonl.gz" for n in range(3)], ["gs://shop/products.jsonl.gz"]
     inputs = Inputs(spec_from_json(DEMO), options, 7, logs, 3 << 30, products, None, [], "key")
     pipeline = beam.Pipeline(options=pipeline_options([]))  # Dataflow's own options would have it ask for credentials
-    declare(pipeline, inputs, "gs://shop/.dataset.building", inputs.shards(1))
+    found = declare(pipeline, inputs, "gs://shop/.dataset.building", inputs.shards(1))
+    _ = found | Publish(inputs, "gs://shop/.dataset.building", "gs://shop/dataset")
     return pipeline.to_runner_api(default_environment=DockerEnvironment.from_container_image(IMAGE))
 
 

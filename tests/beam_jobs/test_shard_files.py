@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.io.filesystems import FileSystems
 
 from beam_jobs.query_groups import BuiltGroup
 from beam_jobs.shard_files import FREQUENT_QUERIES, LETTERS, PARTS, VIEWS, WriteLines, WriteShards, Written, place_files
@@ -86,3 +87,22 @@ def test_lines_of_all_bundles_make_one_file(tmp_path, bundles):
     place_files([file for lines in bundles for file in bundle(writing, lines)], str(root), letters=False)
     content = gzip.decompress((root / f"{FREQUENT_QUERIES}.jsonl.gz").read_bytes())
     assert sorted(content.splitlines()) == sorted(line for lines in bundles for line in lines)
+
+
+def test_copies_that_were_cut_short_are_made_again_from_the_parts_that_stay(tmp_path):
+    parts, output = tmp_path / "staging", tmp_path / "dataset"
+    parts.mkdir()
+    written = bundle(WriteShards(SPEC, str(parts)), [[group(1, 0)], [group(2, 1)]])
+
+    def cut_short(paths: list[str], names: list[str]) -> None:
+        FileSystems.copy(paths[:1], names[:1])
+        raise ConnectionError("the worker went away")
+
+    with pytest.raises(ConnectionError):
+        place_files(written, str(output), letters=True, place=cut_short)
+    for _ in range(2):
+        place_files(written, str(output), letters=True, place=FileSystems.copy)
+    assert [queries(path) for path in sorted((output / "train").glob("training*"))] == [["q1"], ["q2"]]
+    assert len(list((output / "train").glob("*_elwc-*"))) == 4
+    assert len(list(parts.iterdir())) == 4
+    assert (output / "dead_letters").stat().st_mode & 0o777 == 0o700

@@ -27,7 +27,20 @@ def test_a_block_that_fails_leaves_the_former(tmp_path):
     with pytest.raises(IsADirectoryError), building(str(output)) as staging:
         Path(staging).write_bytes(b"")
     assert names(output) == ["one"]
-    assert not (tmp_path / ".dataset.building").exists()
+    assert not list(tmp_path.glob(".dataset.building*"))
+
+
+def test_workers_of_a_job_whose_command_was_killed_write_nothing_into_the_next_dataset(tmp_path):
+    output = tmp_path / "dataset"
+    with pytest.raises(ZeroDivisionError), building(str(output)) as earlier:
+        raise ZeroDivisionError
+    with building(str(output)) as staging:
+        write_bytes(f"{earlier}/summary.json", b"of the earlier job")  # Beam makes the directory again
+        write_bytes(f"{staging}/one", b"")
+    assert names(output) == ["one"]
+    with building(str(output)) as staging:
+        write_bytes(f"{staging}/two", b"")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".dataset.lock", "dataset"]
 
 
 def test_two_jobs_do_not_write_the_same_output(tmp_path):
