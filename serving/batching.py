@@ -126,7 +126,8 @@ class BatchingBackend:
             scores = self._backend.score(inputs, counts, max(call.seconds_left for call in calls))
         except BackendError:
             return
-        self.joined += len(calls)
+        with self._lock:
+            self.joined += len(calls)
         ends = np.cumsum([len(call.item_count) for call in calls])
         for call, rows in zip(calls, np.split(scores, ends[:-1]), strict=True):
             call.scores = rows[:, : call.items]
