@@ -31,6 +31,7 @@ class Backend(Protocol):
     """
 
     kept: Mapping[str, Kept[Any]]  # of texts that come again, by what it is; for /metrics
+    joined: int  # calls of `score` that were made into one with others; for /metrics
     compiles_shapes: bool  # whether every new item count costs a compilation, so that counts are padded to buckets
 
     def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:

@@ -38,4 +38,9 @@ def backend_of(model: VerifiedModel, settings: Settings) -> Backend:
     """Loads the model into the backend that the settings name. Errors: InputError."""
     if settings.backend not in BACKENDS:
         raise InputError(f"backend {settings.backend!r} is unknown, expected one of {', '.join(BACKENDS)}")
-    return BACKENDS[settings.backend](model, settings)
+    backend = BACKENDS[settings.backend](model, settings)
+    if not settings.batching.calls or backend.compiles_shapes:  # for which more groups would be more shapes
+        return backend
+    from serving.batching import BatchingBackend
+
+    return BatchingBackend(backend, model.manifest.spec, settings.batching.calls, settings.batching.groups)

@@ -16,6 +16,7 @@ class EmbeddedBackend:
     """The SavedModel in this process, on whatever device TensorFlow finds."""
 
     kept: Mapping[str, Kept[Any]] = {}
+    joined = 0
 
     def __init__(self, model: VerifiedModel) -> None:
         self._loaded, signatures = load_signatures(model)  # held: its variables live as long as this object

@@ -39,6 +39,7 @@ class LiteRtBackend:
     """An exported student, each of its scoring threads on one core; see `features.litert`."""
 
     compiles_shapes = False
+    joined = 0
 
     def __init__(self, model: VerifiedModel, settings: LiteRt, threads: int) -> None:
         self._graphs = graphs = _graphs_of(model)

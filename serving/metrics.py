@@ -152,6 +152,11 @@ class _State(Collector):
             for version, model in models.resident.items():
                 serving.add_metric([model.name, str(version)], float(model is models.current))
         yield serving
+        told = "Calls of the model that were made into one with other requests'"
+        joined = CounterMetricFamily("privrank_calls_joined", told, labels=["version"])
+        for version, model in (models.resident if models else {}).items():
+            joined.add_metric([str(version)], model.ranker.joined)
+        yield joined
         yield from _kept(models.resident if models else {})
 
 

@@ -70,6 +70,11 @@ class Ranker:
         """What the backend keeps of texts that come again, by what it is."""
         return self._backend.kept
 
+    @property
+    def joined(self) -> int:
+        """How many calls of the backend were made into one with others."""
+        return self._backend.joined
+
     def rank(self, requests: Sequence[RankRequest], record: Record) -> list[Ranking | Problem]:
         """Each request's ranking, in their order; or its problem, which leaves the others alone.
 

@@ -47,6 +47,13 @@ class Queue(Section):
     request_seconds: float = Field(default=10.0, gt=0)  # a request's longest time; X-Request-Timeout-Ms may shorten it
 
 
+class Batching(Section):
+    """Requests that wait for the model are scored in one call. It needs more `queue.threads` than `calls`."""
+
+    calls: int = Field(default=0, ge=0)  # of the model at the same time; 0: each request has its own at once
+    groups: int = Field(default=8, ge=2)  # query groups in a call of several requests, at most
+
+
 class Reloading(Section):
     """How new versions in the export directory are found."""
 
@@ -121,6 +128,7 @@ class Settings(Section):
     limits: RequestLimits = RequestLimits()
     connections: Connections = Connections()
     queue: Queue = Queue()
+    batching: Batching = Batching()
     reloading: Reloading = Reloading()
     shadow: Shadow = Shadow()
     litert: LiteRt = LiteRt()

@@ -41,6 +41,7 @@ class TensorFlowServingBackend:
     """One version of a model on a TensorFlow Serving. Errors: InputError where that does not hold this very version."""
 
     kept: Mapping[str, Kept[Any]] = {}
+    joined = 0
 
     def __init__(self, model: VerifiedModel, connection: Connection) -> None:
         self._name, self._version = model.manifest.name, model.version

@@ -1,0 +1,89 @@
+"""Requests that wait for the model are scored in one call, and none of them is hurt by another."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.serving.processes import GatewayProcess
+from tests.serving.test_bad_requests import problem_of
+from tests.serving.test_metrics import Growth
+
+SETTINGS = {"queue": {"threads": 8}, "batching": {"calls": 1, "groups": 4}}
+SLOW = {"query": "sofa", "items": ["slow sofa"]}  # seconds in the only call
+WORDS = ["blue sofa", "red sofa", "oak table", "blue table"]  # logits for "blue sofa": 1, 0, -1, 0
+
+
+@pytest.fixture(scope="module")
+def batching(rich_export: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    settings = tmp_path_factory.mktemp("batching") / "gateway.yaml"
+    settings.write_text(yaml.safe_dump(SETTINGS))
+    with GatewayProcess(rich_export, settings) as gateway:
+        yield gateway.wait_until_ready()
+
+
+def asking_for(count: int, **item: Any) -> dict[str, Any]:
+    """A request of so many items."""
+    return {"query": "blue sofa", "items": [{"title": word, **item} for word in WORDS[:count]]}
+
+
+def order(answer: httpx.Response) -> list[int]:
+    assert answer.status_code == 200, answer.text
+    return [result["index"] for result in answer.json()["results"]]
+
+
+@contextmanager
+def together(gateway: GatewayProcess, *bodies: Any, **headers: str) -> Iterator[list["Future[httpx.Response]"]]:
+    """Asks all of them while a slow one is in the only call."""
+    with ThreadPoolExecutor(1 + len(bodies)) as pool:
+        slow = pool.submit(gateway.post, SLOW)
+        while gateway.metric("privrank_queue_scoring") < 1:
+            time.sleep(0.02)
+        yield [pool.submit(gateway.post, body, headers=headers) for body in bodies]
+        assert slow.result().status_code == 200
+
+
+def test_what_waits_is_scored_in_one_call_and_each_gets_its_own_scores(batching: GatewayProcess) -> None:
+    growth = Growth(batching)
+    with together(batching, *(asking_for(count, price=50.0 * (count - 3)) for count in (3, 4, 3))) as asked:
+        answers = [future.result() for future in asked]
+    assert [order(answer) for answer in answers] == [[0, 1, 2], [0, 1, 3, 2], [0, 1, 2]]
+    alone = [batching.post(asking_for(count, price=50.0 * (count - 3))) for count in (3, 4, 3)]
+    assert [answer.json()["results"] for answer in answers] == [answer.json()["results"] for answer in alone]
+    assert growth.read().of("calls_joined_total", version="1") == 3
+
+
+def test_no_more_go_together_than_may_and_only_those_of_about_one_size(batching: GatewayProcess) -> None:
+    growth = Growth(batching)
+    with together(batching, *[asking_for(4)] * 5, asking_for(1)) as asked:
+        assert [order(future.result())[0] for future in asked] == [0] * 6
+    assert growth.read().of("calls_joined_total", version="1") == 4
+
+
+def test_a_request_that_the_model_fails_at_leaves_its_mates_alone(batching: GatewayProcess) -> None:
+    crash, broken = ({"query": "sofa", "items": ["sofa", "table", f"{word} sofa"]} for word in ("crash", "broken"))
+    with together(batching, asking_for(3), crash, asking_for(3)) as asked:
+        first, failed, last = (future.result() for future in asked)
+    problem_of(failed, 500, "model-failed")
+    assert order(first) == order(last) == [0, 1, 2]
+    with together(batching, asking_for(3), broken, asking_for(3)) as asked:
+        first, failed, last = (future.result() for future in asked)
+    problem_of(failed, 500, "non-finite-score")
+    assert order(first) == order(last) == [0, 1, 2]
+
+
+def test_a_request_whose_time_is_up_before_the_model_is_free_is_never_scored(batching: GatewayProcess) -> None:
+    growth = Growth(batching)
+    with together(batching, asking_for(3), asking_for(3), **{"X-Request-Timeout-Ms": "100"}) as asked:
+        for future in asked:
+            problem_of(future.result(), 504, "deadline-exceeded")
+    assert order(batching.post(asking_for(3))) == [0, 1, 2]
+    growth.read()
+    assert growth.of("answers_total", version="1") == 2
+    assert growth.of("calls_joined_total", version="1") == 0
