@@ -1,6 +1,7 @@
 """A student's scores without a gateway: by LiteRT, and by its peer, ONNX Runtime with int8 weights. On one core."""
 
 import itertools
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ from trainer.encoders import SEPARATOR_ID
 from trainer.litert import Shaped
 from trainer.run import Run
 from trainer.students import load_student
+
+logging.disable(logging.WARNING)  # tf2onnx and ONNX Runtime say a lot for each graph
 
 
 class Tokenised(NamedTuple):

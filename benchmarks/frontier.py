@@ -44,6 +44,8 @@ ITEMS = 100  # a request
 QUESTIONS = 20  # that come again
 ROUNDS, CALLS = 7, 20  # the engines take turns; requests a round
 
+SETTINGS = {"backend": "litert", "litert": {"precision": "float"}}
+
 Question = dict[str, Any]  # in the shape of /rank
 Call = Callable[[], object]
 
@@ -71,7 +73,7 @@ def trained(students: Students, split_layers: int) -> Path:
         "recipes": [{"name": "student", "teachers": ["position", "click", "add"], "teacher_weights": [6, 1, 1]}],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    config.write_text(json.dumps(changes))  # which is YAML, too
+    config.write_text(json.dumps(changes))  # YAML, too
     command = [sys.executable, "-m", "trainer", "fit", "--config", str(config), "--workdir", str(workdir)]
     subprocess.run(command, check=True, stdout=sys.stderr)
     return workdir
@@ -99,11 +101,8 @@ def with_new_titles(questions: Sequence[Question]) -> Iterator[Question]:
         yield _question(question["query"], [f"{number} {item['title']}" for item in question["items"]])
 
 
-def calls_over_http(address: str, questions: Sequence[Question], running: ExitStack) -> dict[str, Call]:
-    """By whether its titles come again: a request over a connection that stays open."""
-    at = urlsplit(address)
-    connection = http.client.HTTPConnection(str(at.hostname), at.port, timeout=60)
-    running.enter_context(closing(connection))
+def calls_over_http(connection: http.client.HTTPConnection, questions: Sequence[Question]) -> dict[str, Call]:
+    """A request by whether its titles come again."""
     again = itertools.cycle([http_call(connection, question) for question in questions])
     unseen = (http_call(connection, question) for question in with_new_titles(questions))
     return {"http_kept": lambda: next(again)(), "http_new": lambda: next(unseen)()}
@@ -139,16 +138,19 @@ def bench_frontier(judged_pairs: Path | None) -> None:
     questions = judged_questions(judged_pairs) if judged_pairs else [sample]
     with ExitStack() as running:
         settings = Path(running.enter_context(tempfile.TemporaryDirectory())) / "settings.yaml"
-        settings.write_text("backend: litert\nlitert: {precision: float}\n")
-        calls: dict[tuple[int, str], Call] = {}
+        settings.write_text(json.dumps(SETTINGS))
+        connections, calls = [], dict[tuple[int, str], Call]()
         for split_layers, workdir in runs.items():
-            address = running.enter_context(pinned_gateway(workdir / "export", settings))
-            found = calls_over_http(address, questions, running)
+            at = urlsplit(running.enter_context(pinned_gateway(workdir / "export", settings)))
+            connections.append(http.client.HTTPConnection(str(at.hostname), at.port, timeout=60))
+            found = calls_over_http(running.enter_context(closing(connections[-1])), questions)
             found |= bare_calls(Run(load_config(f"{workdir}.yaml"), str(workdir)), questions)
             calls |= {(split_layers, name): call for name, call in found.items()}
         taken: dict[tuple[int, str], list[float]] = {key: [] for key in calls}
         for _ in range(ROUNDS):
             for key, call in calls.items():
+                for connection in connections:
+                    connection.close()  # it opens again; the gateway would not wait for its turn
                 taken[key].append(percentile(milliseconds_of(call, CALLS), 0.5))
     p50 = {key: median(rounds) for key, rounds in taken.items()}
     for split_layers, workdir in runs.items():
