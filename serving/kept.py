@@ -24,13 +24,19 @@ class Kept(Generic[V]):
         return self._young_bytes + self._old_bytes
 
     def get(self, key: bytes) -> V | None:
-        value = self._young.get(key)
-        if value is None and (value := self._old.get(key)) is not None:
-            self.put(key, value)
+        """Counted as a hit or a miss."""
+        value = self.again(key)
         if value is None:
             self.misses += 1
         else:
             self.hits += 1
+        return value
+
+    def again(self, key: bytes) -> V | None:
+        """The same for who has asked already: not counted."""
+        value = self._young.get(key)
+        if value is None and (value := self._old.get(key)) is not None:
+            self.put(key, value)
         return value
 
     def put(self, key: bytes, value: V) -> None:

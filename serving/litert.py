@@ -6,7 +6,7 @@ What is no arithmetic of the student stays TensorFlow's: the exported graph's ow
 import queue
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -64,7 +64,8 @@ class LiteRtBackend:
         try:
             others = self._prepared(inputs)
             groups = [_sides(inputs, group, count, self._texts) for group, count in enumerate(item_count)]
-            tokenised = self._tokenised(text for sides in groups for side in sides for texts in side for text in texts)
+            asked = (text for sides in groups for side in sides for texts in side for text in texts)
+            tokenised = self._tokenised(asked, self._kept_tokens.get)
             with self._borrowed() as engine:
                 for group, (count, sides) in enumerate(zip(item_count, groups, strict=True)):
                     context, items = (
@@ -83,7 +84,7 @@ class LiteRtBackend:
 
     def token_counts(self, texts: list[str], seconds: float) -> NDArray[np.int32]:
         encoded = [text.encode() for text in texts]
-        tokenised = self._tokenised(encoded)
+        tokenised = self._tokenised(encoded, self._kept_tokens.again)  # of texts that were scored just now
         return np.array([tokenised[text].total for text in encoded], np.int32)
 
     def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
@@ -92,11 +93,13 @@ class LiteRtBackend:
     def check(self) -> None:
         pass
 
-    def _tokenised(self, texts: Iterable[bytes]) -> dict[bytes, Tokenised]:
+    def _tokenised(
+        self, texts: Iterable[bytes], look_up: Callable[[bytes], Tokenised | None]
+    ) -> dict[bytes, Tokenised]:
         """Each text's tokens; those that are not kept from before, in one call."""
         found, missing = {}, []
         for text in dict.fromkeys(texts):
-            if (kept := self._kept_tokens.get(text)) is None:
+            if (kept := look_up(text)) is None:
                 missing.append(text)
             else:
                 found[text] = kept
