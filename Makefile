@@ -46,7 +46,7 @@ check: setup  ## lint, format, types, import arrows, generated protos
 	diff -r -x '*.proto' -x __init__.py -x __pycache__ "$$fresh/protos" protos && echo "generated protos are up to date" \
 	|| { echo "error: protos/ differs from what protoc generates: run make protos" >&2; exit 1; }
 
-test: setup  ## the tests, at most 10 minutes on 2 cores
+test: setup  ## the tests, some 12 minutes on 2 cores
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup  ## the tests that train for real
