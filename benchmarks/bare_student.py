@@ -19,6 +19,7 @@ from features.errors import InputError
 from features.litert import Engine, Tokens
 from features.manifest import LiteRtGraphs, litert_file
 from serving.model_store import find_version, read_file, verify
+from serving.saved_model import SavedModel
 from trainer.encoders import SEPARATOR_ID
 from trainer.litert import Shaped
 from trainer.run import Run
@@ -45,15 +46,15 @@ class BareStudent:
             raise InputError(f"{model.path} has no float LiteRT file; remove {run.workdir} and train it again")
         self._run, self.graphs, self._student = run, graphs, run.config.student
         self.engine = Engine(read_file(f"{model.path}/{litert_file('float')}"), graphs)
-        self._loaded = tf.saved_model.load(model.path)
+        self._saved_model = SavedModel(model)
 
     def tokenised(self, query: str, titles: Sequence[str]) -> Tokenised:
         """By the exported graph, in one call."""
-        found = self._loaded.signatures["tokenize"](text=tf.constant([query, *titles]))
+        rows, lengths = self._saved_model.tokenize([text.encode() for text in (query, *titles)])
         limits = itertools.chain([self._student.max_context_tokens], itertools.repeat(self._student.max_item_tokens))
         context, *items = (
             np.append(row[: min(length, limit)], np.int32(SEPARATOR_ID))
-            for row, length, limit in zip(found["tokens"].numpy(), found["length"].numpy(), limits, strict=False)
+            for row, length, limit in zip(rows, lengths, limits, strict=False)
         )
         return Tokenised(context, items)
 

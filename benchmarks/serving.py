@@ -79,27 +79,25 @@ def http_call(connection: http.client.HTTPConnection, question: dict[str, Any]) 
 
 
 def bare_call(export_dir: Path) -> Callable[[dict[str, Any]], Callable[[], object]]:
-    """A function that makes, for a question, the call of the model's signature alone, its tensors ready."""
+    """A function that makes, for a question, the call of the model's signature alone, its arrays ready."""
     import numpy as np
-    import tensorflow as tf
 
-    import serving.backend  # noqa: F401  registers the tokeniser's operations
     from serving.model_store import find_version, verify
     from serving.ranking import inputs_of
+    from serving.saved_model import SavedModel
     from serving.schemas import RequestReader
     from serving.settings import RequestLimits
 
     model = verify(str(export_dir), find_version(str(export_dir)))
-    loaded = tf.saved_model.load(model.path)
+    saved_model = SavedModel(model)
     spec = model.manifest.spec
     reader = RequestReader(spec, RequestLimits())
 
     def of(question: dict[str, Any]) -> Callable[[], object]:
         group = reader.check(question).group
-        tensors = {name: tf.constant(v) for name, v in inputs_of([group], spec.regular, len(group.items)).items()}
-        count = tf.constant(np.array([len(group.items)], np.int32))
-        rank = loaded.signatures["rank"]
-        return lambda: rank(item_count=count, **tensors)["score"].numpy()
+        inputs = inputs_of([group], spec.regular, len(group.items))
+        inputs["item_count"] = np.array([len(group.items)], np.int32)
+        return lambda: saved_model("rank", inputs)
 
     return of
 

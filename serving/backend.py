@@ -1,20 +1,12 @@
 """Where scores are computed. A backend takes raw feature values as arrays, and knows nothing of requests."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
-from features.errors import InputError
 from serving.kept import Kept
-from serving.model_store import VerifiedModel
-
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)  # an import of an import's
-    import tensorflow_text  # noqa: F401  registers the tokeniser's operations before a graph that has them is loaded
 
 Inputs = dict[str, NDArray[Any]]
 
@@ -52,15 +44,6 @@ class Backend(Protocol):
     def check(self) -> None:
         """Errors: Problem where it could not score now. Asked whenever somebody asks whether the gateway is ready."""
         ...
-
-
-def load_signatures(model: VerifiedModel) -> tuple[Any, Any]:
-    """The SavedModel and its signatures by name. Errors: InputError."""
-    try:
-        loaded = tf.saved_model.load(model.path)
-    except (tf.errors.OpError, OSError, ValueError, KeyError) as error:
-        raise InputError(f"{model.path} cannot be loaded: {error}. Export the model again") from None
-    return loaded, loaded.signatures
 
 
 def compiles(graph: Any) -> bool:

@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from serving.backend import BackendError, Inputs, compiles, load_signatures, without_padding
+from serving.backend import BackendError, Inputs, without_padding
 from serving.kept import Kept
 from serving.model_store import VerifiedModel
+from serving.saved_model import SavedModel
 
 
 class EmbeddedBackend:
@@ -19,27 +20,25 @@ class EmbeddedBackend:
     joined = 0
 
     def __init__(self, model: VerifiedModel) -> None:
-        self._loaded, signatures = load_signatures(model)  # held: its variables live as long as this object
-        self._rank = signatures["rank"]
-        self._tokenize = signatures.get("tokenize")
-        self.compiles_shapes = compiles(self._rank.graph.as_graph_def())
+        self._saved_model = SavedModel(model)
+        self.compiles_shapes = self._saved_model.compiles_rank
 
     def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
-        tensors = {name: tf.constant(values) for name, values in inputs.items()}
         try:
-            scores: NDArray[np.float32] = self._rank(item_count=tf.constant(item_count), **tensors)["score"].numpy()
+            scores = self._saved_model("rank", inputs | {"item_count": item_count})["score"]
         except tf.errors.OpError as error:  # its message may hold the request's text
             raise BackendError(type(error).__name__) from None
         return scores
 
     def token_counts(self, texts: list[str], seconds: float) -> NDArray[np.int32]:
-        if self._tokenize is None:
+        if "tokenize" not in self._saved_model:
             return np.zeros(len(texts), np.int32)
-        counts: NDArray[np.int32] = self._tokenize(text=tf.constant(texts))["length"].numpy()
+        _, counts = self._saved_model.tokenize([text.encode() for text in texts])
         return counts
 
     def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
-        return without_padding(self._tokenize(text=tf.constant(texts))["tokens"].numpy())
+        tokens, _ = self._saved_model.tokenize([text.encode() for text in texts])
+        return without_padding(tokens)
 
     def check(self) -> None:
         pass

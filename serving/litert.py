@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from features.errors import InputError
 from features.litert import Engine, States, Tokens
 from features.manifest import LiteRtGraphs, Precision, litert_file
-from serving.backend import BackendError, Inputs, load_signatures, without_padding
+from serving.backend import BackendError, Inputs, without_padding
 from serving.kept import Kept
 from serving.model_store import VerifiedModel, read_file
+from serving.saved_model import SavedModel
 from serving.settings import LiteRt
 
 SEPARATOR = np.array([3], np.int32)  # the id of [SEP], which ends each side
@@ -46,8 +47,7 @@ class LiteRtBackend:
         spec, limits = model.manifest.spec, model.manifest.limits
         self._texts = [[f.name for f in spec.at(level, spec.regular) if f.is_text] for level in ("context", "item")]
         self._limits = limits["max_context_tokens"], limits["max_item_tokens"]
-        self._loaded, signatures = load_signatures(model)  # held: its tables live as long as this object
-        self._tokenize, self._prepare = signatures["tokenize"], signatures.get("prepare")
+        self._saved_model = SavedModel(model)
         share = TOKENS_SHARE if graphs.split else 1.0
         self._kept_tokens: Kept[Tokenised] = Kept(int(settings.kept_bytes * share), _bytes_of_text)
         self._kept_states: Kept[States] = Kept(int(settings.kept_bytes * (1 - share)), _bytes_of_states)
@@ -88,7 +88,8 @@ class LiteRtBackend:
         return np.array([tokenised[text].total for text in encoded], np.int32)
 
     def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
-        return without_padding(self._tokenize(text=tf.constant(texts))["tokens"].numpy())
+        tokens, _ = self._saved_model.tokenize([text.encode() for text in texts])
+        return without_padding(tokens)
 
     def check(self) -> None:
         pass
@@ -104,8 +105,8 @@ class LiteRtBackend:
             else:
                 found[text] = kept
         if missing:
-            made = self._tokenize(text=tf.constant(missing))
-            for text, row, count in zip(missing, made["tokens"].numpy(), made["length"].numpy().tolist(), strict=True):
+            rows, counts = self._saved_model.tokenize(missing)
+            for text, row, count in zip(missing, rows, counts.tolist(), strict=True):
                 tokens = np.concatenate([row[: min(count, max(self._limits))], SEPARATOR])
                 found[text] = Tokenised(tokens, count)
                 self._kept_tokens.put(text, found[text])
@@ -113,10 +114,7 @@ class LiteRtBackend:
 
     def _prepared(self, inputs: Inputs) -> dict[str, NDArray[Any]]:
         """The features that are no text, as the student takes them."""
-        if self._prepare is None:
-            return {}
-        raw = {name: tf.constant(inputs[name]) for name in self._graphs.features}
-        return {name: values.numpy() for name, values in self._prepare(**raw).items()}
+        return self._saved_model("prepare", inputs) if "prepare" in self._saved_model else {}
 
     def _states(self, engine: Engine, context: Tokens, items: Sequence[Tokens]) -> tuple[States, list[States]]:
         """The states of a query's tokens and of its items', those that are not kept from before computed together."""
