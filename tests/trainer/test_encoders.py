@@ -43,13 +43,25 @@ def test_states_computed_ahead_give_the_same_state(layers: int, split_layers: in
     assert np.abs(encoder(CONTEXT, ITEM, matches(), states=other) - together).max() > 1e-3
 
 
-def test_the_first_state_alone_is_what_attention_over_all_tokens_gives_it() -> None:
-    block = Block(StudentConfig(width=WIDTH, heads=4, feed_forward=24), dropout=0.2, name="block")
+def new_block() -> tuple[Block, tf.Tensor, tf.Tensor]:
+    """A block without dropout, and states of some tokens with their bias."""
+    block = Block(StudentConfig(width=WIDTH, heads=4, feed_forward=24), dropout=0.0, name="block")
     generator = np.random.default_rng(5)
     states = tf.constant(generator.normal(size=[6, 7, WIDTH]), tf.float32)
     bias = tf.where(tf.sequence_mask([7, 4, 5, 1, 7, 2], 7), 0.0, MASKED)
     block(states, bias, training=False)
     block.set_weights([w + generator.normal(0, 0.3, w.shape) for w in block.get_weights()])
+    return block, states, bias
+
+
+def test_attention_is_the_same_in_training_and_in_scoring() -> None:
+    block, states, bias = new_block()
+    trained, scored = block(states, bias, training=True), block(states, bias, training=False)
+    np.testing.assert_allclose(trained, scored, atol=1e-5)
+
+
+def test_the_first_state_alone_is_what_attention_over_all_tokens_gives_it() -> None:
+    block, states, bias = new_block()
     every = block(states, bias, training=False)
     alone = block(states, bias, training=False, first_only=True)
     np.testing.assert_allclose(alone, every[:, 0], atol=1e-5)
