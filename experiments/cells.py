@@ -2,7 +2,8 @@
 
 A *cell* describes one computation by JSON values, such as method, data set, loss and seed. An experiment is a list of
 cells and its *work*: a function at a module's top level that turns a cell into a JSON result. `run_cells` computes the
-cells that are missing and returns all results, so a run that was stopped goes on where it was.
+cells that are missing and returns all results, so a run that was stopped goes on where it was. A work of many steps
+makes them in a directory of the cell's own, from which it goes on, too.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -27,7 +29,7 @@ from features.manifest import stage_key
 from features.task import SectionT, load_yaml, parse
 
 Cell = Mapping[str, Any]  # JSON values
-Work = Callable[[dict[str, Any]], Any]  # a cell's JSON result; pickled by its name
+Work = Callable[[dict[str, Any], Path], Any]  # a cell, its directory -> a JSON result; pickled by its name
 
 SECONDS_BETWEEN_LINES = 10.0  # of progress, where output is a file
 CELLS_A_WORKER = 5  # that a process computes before another takes its place: TensorFlow keeps every loop it ever traced
@@ -67,8 +69,8 @@ def run_cells(cells: Sequence[Cell], work: Work, out: Path, processes: int, vers
     version: says which work this is; a changed one computes every cell again, as a changed cell is computed again.
 
     A result lies in <cell's name>-<hash of version and cell>.json, written whole or not at all: an interrupt or a kill
-    loses only the cells that were being computed. What a cell prints goes to a .log beside it, which stays where the
-    cell failed. A cell that fails, even by killing its process, is reported and the others go on.
+    loses only the cells that were being computed. Beside it are, until it is there, a .log of what the cell prints and
+    a .work, the directory that its work may make and write: both stay where the cell failed or was stopped. A cell that fails, even by killing its process, is reported and the others go on.
     Call from the main thread, of a module that does nothing when imported. Errors: InputError once all others are done
     when a cell failed; for an `out` that cannot be written; for no processes.
     """
@@ -89,6 +91,7 @@ def run_cells(cells: Sequence[Cell], work: Work, out: Path, processes: int, vers
                 content = {"version": version, "cell": files[file], "result": json.loads(answer.result)}
                 write_whole(file, (json.dumps(content) + "\n").encode())
                 _log_of(file).unlink()
+                shutil.rmtree(_directory_of(file), ignore_errors=True)
             progress.step()
     if failed:
         raise InputError(
@@ -133,6 +136,10 @@ def _file_of(cell: Cell, out: Path, version: str) -> Path:
 
 def _log_of(file: Path) -> Path:
     return file.with_suffix(".log")
+
+
+def _directory_of(file: Path) -> Path:
+    return file.with_suffix(".work")
 
 
 def _kept(file: Path) -> Any:
@@ -192,7 +199,7 @@ class _Worker:
         log = _log_of(file)
         write_whole(log, b"")
         with suppress(BrokenPipeError):  # `take` tells that it died
-            self.pipe.send((cell, str(log)))
+            self.pipe.send((cell, log, _directory_of(file)))
 
     def take(self) -> _Answer:
         try:
@@ -227,8 +234,8 @@ def _compute_cells(pipe: Connection, work: Work) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):  # the parent has ended
         while True:
-            cell, log = pipe.recv()
-            pipe.send(_answer(work, cell, log))
+            cell, log, directory = pipe.recv()
+            pipe.send(_answer(work, cell, log, directory))
 
 
 def _end_with_parent() -> None:
@@ -239,12 +246,12 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _answer(work: Work, cell: dict[str, Any], log: str) -> _Answer:
+def _answer(work: Work, cell: dict[str, Any], log: Path, directory: Path) -> _Answer:
     with open(log, "wb") as file:
         for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):  # below Python, where TensorFlow writes
             os.dup2(file.fileno(), descriptor)
     try:
-        return _Answer(json.dumps(work(cell), allow_nan=False))
+        return _Answer(json.dumps(work(cell, directory), allow_nan=False))
     except Exception as error:
         traceback.print_exc()
         return _Answer(None, str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}")

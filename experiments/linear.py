@@ -128,7 +128,7 @@ class World:
         return self.labelled - self.regular - privileged - 1, student
 
 
-def simulate(cell: dict[str, Any]) -> list[float]:
+def simulate(cell: dict[str, Any], _: Path) -> list[float]:
     """A chunk's mean squared errors: of least squares, then of PFD with d_z = 0 .. d_u."""
     world, draws = World(**{name: cell[name] for name in World.__dataclass_fields__}), cell["draws"]
     # all that describes the chunk seeds it, so that no two chunks share their numbers

@@ -1,12 +1,12 @@
 """A trial: a dataset that the Beam jobs make from one draw, and every recipe of its task trained and measured on it.
 
-Trials run what users run: the jobs as the commands of docs/, then the steps of `python -m trainer fit`.
+Trials run what users run: the jobs as the commands of docs/, then the steps of `python -m trainer fit`. So one that
+was stopped goes on after the last dataset or model that was done.
 """
 
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ from features.errors import InputError
 from features.task import Task
 
 VERSION = "1"  # raised when a trial's result has another form or meaning
-PLACE = "{trial}"  # in a trial's task and jobs: the directory that is its own while it runs
+PLACE = "{trial}"  # in a trial's task and jobs: the directory that is its own until it is done
 DIGITS = 4  # of a group's NDCG
 
 
@@ -34,20 +34,20 @@ def trial(task: Task, jobs: Sequence[Sequence[str]], **told: str | int | float) 
     return {**told, "task": plain, "jobs": [list(job) for job in jobs]}
 
 
-def run_trial(cell: dict[str, Any]) -> dict[str, Any]:
-    """The work of experiments that train.
+def run_trial(cell: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """The work of experiments that train. directory: what an earlier run of this very cell has made is not made again.
 
     Returns splits: name -> groups, positive ones, items, means of features that are single numbers; queries: [groups],
     of the positive test groups; per_group: metric -> model -> [groups]; histories: model -> its learning curves;
-    seconds. Errors: InputError.
+    seconds, of this run. Errors: InputError.
     """
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="trial-") as folder:
-        task = Path(folder) / "task.yaml"
-        task.write_text(yaml.safe_dump(cell["task"], sort_keys=False).replace(PLACE, folder))
-        for job in cell["jobs"]:
-            _run([part.replace(PLACE, folder) for part in job], task)
-        result = _trained(task, f"{folder}/run", cell)
+    started, folder = time.monotonic(), str(directory.resolve())
+    directory.mkdir(parents=True, exist_ok=True)
+    task = directory / "task.yaml"
+    task.write_text(yaml.safe_dump(cell["task"], sort_keys=False).replace(PLACE, folder))
+    for job in cell["jobs"]:
+        _run([part.replace(PLACE, folder) for part in job], task)
+    result = _trained(task, f"{folder}/run", cell)
     return {**result, "seconds": round(time.monotonic() - started, 1)}
 
 

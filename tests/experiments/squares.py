@@ -15,14 +15,14 @@ from experiments.cells import run_cells
 from features.errors import InputError, exit_code_of
 
 
-def square(cell: dict[str, Any]) -> dict[str, Any]:
+def square(cell: dict[str, Any], _: Path) -> dict[str, Any]:
     with open(cell["notes"], "a") as notes:
         notes.write(f"{cell['number']}\n")
     time.sleep(cell.get("seconds", 0.0))
     return {"square": cell["number"] ** 2, "process": os.getpid()}
 
 
-def square_or_fail(cell: dict[str, Any]) -> dict[str, Any]:
+def square_or_fail(cell: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Number 1 fails as a wrong input does, 2 as a mistake in code does, 3 takes its process with it."""
     print(f"about to square {cell['number']}")
     if cell["number"] == 1:
@@ -31,15 +31,26 @@ def square_or_fail(cell: dict[str, Any]) -> dict[str, Any]:
         raise ZeroDivisionError("nothing to divide by")
     if cell["number"] == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-    return square(cell)
+    return square(cell, directory)
 
 
-def not_json(cell: dict[str, Any]) -> Any:
+def not_json(cell: dict[str, Any], _: Path) -> Any:
     return float("nan") if cell["number"] else {1, 2}
 
 
-def threads(cell: dict[str, Any]) -> dict[str, str | None]:
+def threads(cell: dict[str, Any], _: Path) -> dict[str, str | None]:
     return {name: os.environ.get(name) for name in cell["names"]}
+
+
+def steps(cell: dict[str, Any], directory: Path) -> list[str]:
+    """Makes three steps, each a file; a process that made the second is killed."""
+    directory.mkdir(exist_ok=True)
+    for step in ("one", "two", "three"):
+        if not (made := directory / step).exists():
+            made.write_text(f"made by {os.getpid()}")
+            if step == "two":
+                os.kill(os.getpid(), signal.SIGKILL)
+    return [(directory / step).read_text() for step in ("one", "two", "three")]
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from pydantic import Field
 from experiments.cells import CELLS_A_WORKER, load_settings, name_of, run_cells, write_whole
 from features.errors import InputError
 from features.task import Section
-from tests.experiments.squares import not_json, square, square_or_fail, threads
+from tests.experiments.squares import not_json, square, square_or_fail, steps, threads
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,6 +143,16 @@ def test_failing_cells_are_named_the_others_go_on_and_a_mended_work_computes_onl
     assert [result["square"] for result in run_cells(cells, square, tmp_path, 1, version="1")] == [0, 1, 4, 9, 16, 25]
     assert Counter(noted(tmp_path / "notes")) == dict.fromkeys(range(6), 1)
     assert not list((tmp_path / "cells").glob("*.log"))
+
+
+def test_a_cell_goes_on_in_its_own_directory_which_is_gone_once_its_result_is_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="1 of 1 cells failed"):
+        run_cells([{"number": 7}], steps, tmp_path, processes=1, version="1")
+    ((directory, log),) = zip((tmp_path / "cells").glob("*.work"), (tmp_path / "cells").glob("*.log"), strict=True)
+    assert directory.stem == log.stem
+    ((one, two, three),) = run_cells([{"number": 7}], steps, tmp_path, processes=1, version="1")
+    assert one == two != three
+    assert [path.suffix for path in (tmp_path / "cells").iterdir()] == [".json"]
 
 
 @pytest.mark.parametrize(

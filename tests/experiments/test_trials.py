@@ -39,8 +39,13 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def result(cell: dict[str, Any]) -> dict[str, Any]:
-    return run_trial(cell)
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trial")
+
+
+@pytest.fixture(scope="module")
+def result(cell: dict[str, Any], directory: Path) -> dict[str, Any]:
+    return run_trial(cell, directory)
 
 
 @pytest.mark.slow
@@ -63,7 +68,18 @@ def test_lambdamart_learns_what_the_simulated_set_has_to_learn(result: dict[str,
     assert gains.mean() > 3.0 * error
 
 
-def test_a_job_that_fails_says_which_and_why(cell: dict[str, Any]) -> None:
+@pytest.mark.slow
+def test_what_an_earlier_run_has_made_is_not_made_again(
+    cell: dict[str, Any], directory: Path, result: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = {path: path.stat().st_mtime_ns for path in directory.rglob("manifest.json")}
+    again = run_trial(cell, directory)
+    assert {path: path.stat().st_mtime_ns for path in directory.rglob("manifest.json")} == made
+    assert again["per_group"] == result["per_group"]
+    assert "up to date" in capfd.readouterr().out
+
+
+def test_a_job_that_fails_says_which_and_why(cell: dict[str, Any], tmp_path: Path) -> None:
     broken = {**cell, "jobs": [["beam_jobs.letor_to_elwc", "--train", "absent.txt", *cell["jobs"][0][3:]]]}
     with pytest.raises(InputError, match=r"beam_jobs.letor_to_elwc: .*absent\.txt"):
-        run_trial(broken)
+        run_trial(broken, tmp_path)
