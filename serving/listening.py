@@ -30,14 +30,26 @@ def port_for(process: int, first: int) -> int:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens: from here on a client waits instead of being refused. Errors: InputError."""
+    listener = bind(host, port)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def bind(host: str, port: int, shared: bool = False) -> socket.socket:
+    """A socket that does not listen yet. Errors: InputError.
+
+    shared: several processes may bind the port, and the kernel gives each connection to one of those that listen, by
+    chance. Of a single socket that all listen on, the first to wake up would take every connection of a burst.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
     except OSError as error:
         told = f"cannot listen on {host} port {port}: {error.strerror}"
         raise InputError(f"{told}. Name another port (0 takes a free one), or an own address") from None

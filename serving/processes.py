@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from features.errors import InputError, exit_code_of
-from serving.listening import Doors, address_of, listen, listen_for_admin, port_for, refuse_strangers
+from serving.listening import Doors, address_of, bind, listen, listen_for_admin, port_for, port_of, refuse_strangers
 from serving.log import log, log_to_stderr
 from serving.process import serve_behind
 from serving.settings import Settings
@@ -112,7 +112,7 @@ def _places(settings: Settings) -> list[Place]:
     if number > len(cores):
         told = f"processes.number is {number}, but this process may use {len(cores)} cores"
         raise InputError(f"{told}: give each process one at least")
-    clients = listen(settings.host, settings.port)
+    clients = bind(settings.host, settings.port, shared=True)  # which keeps the port for the processes
     doors = [
         Doors(clients, listen(settings.host, port_for(n, settings.processes.port)), listen_for_admin(settings, n))
         for n in range(number)
@@ -130,7 +130,13 @@ def _serve(given: dict[str, Any], doors: Doors, number: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent is told as well, and says how to end
     threading.Thread(target=_end_with_parent, daemon=True).start()
     settings = Settings.model_validate(given)
-    sys.exit(exit_code_of(lambda: serve_behind(doors, settings, number)))
+    sys.exit(exit_code_of(lambda: _serve_beside_others(doors, settings, number)))
+
+
+def _serve_beside_others(doors: Doors, settings: Settings, number: int) -> None:
+    # a socket of its own, that closes when it dies: what came to the parent's would wait for nobody
+    clients = bind(settings.host, port_of(doors.clients), shared=True)
+    serve_behind(doors._replace(clients=clients), settings, number)
 
 
 def _end_with_parent() -> None:
