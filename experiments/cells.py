@@ -70,7 +70,8 @@ def run_cells(cells: Sequence[Cell], work: Work, out: Path, processes: int, vers
 
     A result lies in <cell's name>-<hash of version and cell>.json, written whole or not at all: an interrupt or a kill
     loses only the cells that were being computed. Beside it are, until it is there, a .log of what the cell prints and
-    a .work, the directory that its work may make and write: both stay where the cell failed or was stopped. A cell that fails, even by killing its process, is reported and the others go on.
+    a .work, the directory that its work may make and write: both stay where the cell failed or was stopped. A cell that
+    fails, even by killing its process, is reported and the others go on.
     Call from the main thread, of a module that does nothing when imported. Errors: InputError once all others are done
     when a cell failed; for an `out` that cannot be written; for no processes.
     """
