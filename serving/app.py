@@ -24,6 +24,9 @@ RANKING = {
     "/v1/rerank": answers.rerank,
 }
 
+NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False}
+"""FastAPI's own, which would tell of each request a second time, with what its errors quote."""
+
 
 def create_app(gateway: Gateway, tells_metrics: bool = True) -> FastAPI:
     """What clients see. Ranking and what tells of the traffic need a key, where there are keys.
@@ -46,7 +49,7 @@ def create_app(gateway: Gateway, tells_metrics: bool = True) -> FastAPI:
 
 def new_app(gateway: Gateway) -> FastAPI:
     """An app without routes, whose errors are problems and whose requests are logged and counted."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, telemetry=NO_TELEMETRY)
     app.add_middleware(RefuseWhenFull, gateway=gateway)
     app.add_middleware(RequestTelemetry, metrics=gateway.metrics, tracing=gateway.tracing)
     app.add_exception_handler(Problem, _on_problem)

@@ -1,6 +1,7 @@
 """What Prometheus reads at /metrics. Labels hold routes, problems, versions, names of keys: never a client's text."""
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,9 +117,9 @@ class _Scores(Collector):
         told = "Population stability index of recent scores against the export's; NaN below 1000 scores"
         drift = GaugeMetricFamily("privrank_score_drift", told, labels=["version"])
         for version, histogram in self._histograms.items():
-            totals = histogram.counts.cumsum()
+            totals = accumulate(histogram.counts)
             bounds = [*(f"{edge:g}" for edge in histogram.edges[1:-1]), "+Inf"]
-            scores.add_metric([str(version)], list(zip(bounds, totals.tolist(), strict=True)), histogram.sum)
+            scores.add_metric([str(version)], list(zip(bounds, totals, strict=True)), histogram.sum)
             drift.add_metric([str(version)], histogram.drift)
         yield scores
         yield drift

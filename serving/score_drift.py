@@ -1,5 +1,6 @@
 """How far the scores of late have moved from those of the export's validation split: the population stability index."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,29 +19,37 @@ class ScoreHistogram:
     """
 
     def __init__(self, edges: Sequence[float], expected: Sequence[float]) -> None:
-        self.edges = np.asarray(edges, np.float64)
+        self.edges = list(edges)
+        self._inner = self.edges[1:-1]
         self._expected = np.asarray(expected, np.float64)
-        bins = len(self.edges) - 1
-        self.counts = np.zeros(bins, np.int64)  # since the process began
+        self.counts = [0] * (len(self.edges) - 1)  # since the process began
         self.sum = 0.0
-        self._recent = np.zeros(bins, np.float64)
+        self._recent = [0.0] * len(self.counts)
+        self._weight = 0.0  # of all recent ones
 
     def add(self, scores: NDArray[np.float64]) -> None:
-        """scores: [n], 0 to 1; what lies outside of the edges counts in the nearest bin."""
-        places = np.clip(np.searchsorted(self.edges, scores, side="right") - 1, 0, len(self.counts) - 1)
-        found = np.bincount(places, minlength=len(self.counts))
-        self.counts += found
-        self.sum += float(scores.sum())
-        self._recent += found
-        if self._recent.sum() > WINDOW:
-            self._recent /= 2
+        """scores: [n], 0 to 1; what lies outside of the edges counts in the nearest bin.
+
+        Without numpy: it lets go of the interpreter's lock for a moment, which a thread that scores takes, and keeps
+        for a millisecond and more of the event loop's time.
+        """
+        numbers: list[float] = scores.tolist()
+        for number in numbers:
+            place = bisect_right(self._inner, number)
+            self.counts[place] += 1
+            self._recent[place] += 1.0
+        self.sum += sum(numbers)
+        self._weight += len(numbers)
+        if self._weight > WINDOW:
+            self._recent = [count / 2 for count in self._recent]
+            self._weight /= 2
 
     @property
     def drift(self) -> float:
         """The index of the recent scores against the export's; NaN while it cannot be told."""
-        if self._recent.sum() < FEWEST or not self._expected.sum():
+        if self._weight < FEWEST or not self._expected.sum():
             return float("nan")
-        return stability_index(self._expected, self._recent)
+        return stability_index(self._expected, np.array(self._recent))
 
 
 def histogram_of(said: dict[str, Any]) -> ScoreHistogram:

@@ -125,10 +125,10 @@ CELL: dict[str, Any] = {**asdict(SMALL), "effects": [3.0, 2.0, 1.0], "seed": 7, 
 
 
 def test_a_cell_is_reproducible_and_no_other_cell_shares_its_draws() -> None:
-    first = simulate(CELL)
-    assert first == simulate(CELL)
+    first = simulate(CELL, Path())
+    assert first == simulate(CELL, Path())
     for change in ({"chunk": 1}, {"seed": 8}, {"draws": 61}, {"unlabelled": 7}):
-        assert not set(first) & set(simulate({**CELL, **change}))
+        assert not set(first) & set(simulate({**CELL, **change}, Path()))
 
 
 def test_batches_change_no_draw_but_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_batches_change_no_draw_but_their_order(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("experiments.linear.BATCH_NUMBERS", 20 * 20 * 5)  # 20 draws of 20 examples with 5 features
     generator = np.random.default_rng(int(stage_key(**CELL), 16))
     by_hand = np.concatenate([squared_errors(SMALL, 20, generator) for _ in range(3)])
-    np.testing.assert_allclose(simulate(CELL), by_hand.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(simulate(CELL, Path()), by_hand.mean(axis=0), rtol=1e-12)
 
 
 # --- the command
