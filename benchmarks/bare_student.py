@@ -50,7 +50,7 @@ class BareStudent:
 
     def tokenised(self, query: str, titles: Sequence[str]) -> Tokenised:
         """By the exported graph, in one call."""
-        rows, lengths = self._saved_model.tokenize([text.encode() for text in (query, *titles)])
+        rows, lengths = self._saved_model.tokenize([query, *titles])
         limits = itertools.chain([self._student.max_context_tokens], itertools.repeat(self._student.max_item_tokens))
         context, *items = (
             np.append(row[: min(length, limit)], np.int32(SEPARATOR_ID))

@@ -60,7 +60,8 @@ def new_app(gateway: Gateway) -> FastAPI:
 class RefuseWhenFull:
     """ASGI middleware: answers 503 before the router looks at a ranking request that would be refused anyway.
 
-    So it costs half, which counts when there are many times more requests than can be answered.
+    So it costs half, which counts when there are many times more requests than can be answered. It also names ranking's
+    routes for telemetry, which only FastAPI's own do for themselves.
     """
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
@@ -69,7 +70,7 @@ class RefuseWhenFull:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in RANKING:
-            scope["route"] = SimpleNamespace(path=scope["path"])  # for telemetry; only FastAPI's own routes set it
+            scope["route"] = SimpleNamespace(path=scope["path"])
             if self._line.is_full:
                 app = _answer(self._line.refusal(), scope["state"]["record"])
         await app(scope, receive, send)

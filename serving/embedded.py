@@ -33,11 +33,11 @@ class EmbeddedBackend:
     def token_counts(self, texts: list[str], seconds: float) -> NDArray[np.int32]:
         if "tokenize" not in self._saved_model:
             return np.zeros(len(texts), np.int32)
-        _, counts = self._saved_model.tokenize([text.encode() for text in texts])
+        _, counts = self._saved_model.tokenize(texts)
         return counts
 
     def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
-        tokens, _ = self._saved_model.tokenize([text.encode() for text in texts])
+        tokens, _ = self._saved_model.tokenize(texts)
         return without_padding(tokens)
 
     def check(self) -> None:

@@ -88,7 +88,7 @@ class LiteRtBackend:
         return np.array([tokenised[text].total for text in encoded], np.int32)
 
     def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
-        tokens, _ = self._saved_model.tokenize([text.encode() for text in texts])
+        tokens, _ = self._saved_model.tokenize(texts)
         return without_padding(tokens)
 
     def check(self) -> None:

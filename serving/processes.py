@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import closing
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -112,7 +113,9 @@ def _places(settings: Settings) -> list[Place]:
     if number > len(cores):
         told = f"processes.number is {number}, but this process may use {len(cores)} cores"
         raise InputError(f"{told}: give each process one at least")
-    clients = bind(settings.host, settings.port, shared=True)  # which keeps the port for the processes
+    with closing(listen(settings.host, settings.port)) as alone:  # fails where another gateway has the port
+        port = port_of(alone)
+    clients = bind(settings.host, port, shared=True)  # which keeps it for the processes
     doors = [
         Doors(clients, listen(settings.host, port_for(n, settings.processes.port)), listen_for_admin(settings, n))
         for n in range(number)

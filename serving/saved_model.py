@@ -5,6 +5,7 @@ in the process that are never given back.
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class SavedModel:
         outputs: dict[str, NDArray[Any]] = self._run[signature](*(inputs[name] for name in self._inputs[signature]))
         return outputs
 
-    def tokenize(self, texts: list[bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def tokenize(self, texts: Sequence[str] | Sequence[bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Each text's tokens, [texts, most tokens] with 0 behind a text's last, and how many they are, [texts]."""
         found = self("tokenize", {"text": np.array(texts, object)})
         return found["tokens"], found["length"]

@@ -25,7 +25,6 @@ class ScoreHistogram:
         self.counts = [0] * (len(self.edges) - 1)  # since the process began
         self.sum = 0.0
         self._recent = [0.0] * len(self.counts)
-        self._weight = 0.0  # of all recent ones
 
     def add(self, scores: NDArray[np.float64]) -> None:
         """scores: [n], 0 to 1; what lies outside of the edges counts in the nearest bin.
@@ -39,15 +38,13 @@ class ScoreHistogram:
             self.counts[place] += 1
             self._recent[place] += 1.0
         self.sum += sum(numbers)
-        self._weight += len(numbers)
-        if self._weight > WINDOW:
+        if sum(self._recent) > WINDOW:
             self._recent = [count / 2 for count in self._recent]
-            self._weight /= 2
 
     @property
     def drift(self) -> float:
         """The index of the recent scores against the export's; NaN while it cannot be told."""
-        if self._weight < FEWEST or not self._expected.sum():
+        if sum(self._recent) < FEWEST or not self._expected.sum():
             return float("nan")
         return stability_index(self._expected, np.array(self._recent))
 

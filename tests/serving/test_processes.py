@@ -108,6 +108,15 @@ def test_each_process_has_an_administration_of_its_own(several: Several) -> None
         assert told["model"]["version"] == 3
 
 
+def test_a_port_that_another_gateway_has_is_refused_and_not_shared(several: Several, tmp_path: Path) -> None:
+    settings = tmp_path / "gateway.yaml"
+    settings.write_text(yaml.safe_dump(SETTINGS))
+    port = several.address.rpartition(":")[2]
+    ended = run_serving("--export-dir", str(tmp_path), "--port", port, "--settings", str(settings))
+    assert ended.returncode == 2
+    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in ended.stderr
+
+
 def test_a_killed_process_is_replaced_and_the_other_answers_meanwhile(several: Several) -> None:
     before, statuses, ended = set(several.pids), list[int](), threading.Event()
 
