@@ -185,7 +185,7 @@ class Training:
 
 
 def _optimiser(model: Ranker, config: TrainingConfig) -> tf.keras.optimizers.Optimizer:
-    optimiser = tf.keras.optimizers.AdamW(
+    optimiser = tf.keras.optimizers.Adam(  # with weight decay it is AdamW, which takes no None
         Halving(config) if config.halve_every else _cosine(config),
         weight_decay=config.weight_decay or None,  # by 0 would be computed all the same
         global_clipnorm=config.clip_norm,

@@ -103,6 +103,14 @@ def test_training_stops_after_its_patience_and_returns_to_the_best(run: Run) -> 
     assert mean_loss(rank_bce, validation_scores(run, model)) == pytest.approx(history.validation_loss[best], rel=1e-6)
 
 
+def test_weight_decay_shortens_weights_and_none_leaves_them(run: Run) -> None:
+    lengths = []
+    for decay in (0.0, 5.0):
+        model, _ = train(run, steps=20, evaluate_every=20, averaging=0.0, weight_decay=decay)
+        lengths.append(sum(float(np.square(weight.numpy()).sum()) for weight in model.trainable_variables))
+    assert lengths[1] < 0.5 * lengths[0]
+
+
 def test_a_diverging_training_says_so(run: Run) -> None:
     def poisoned(batch: dict[str, Any]) -> dict[str, Any]:
         return {**batch, "label": batch["label"] * float("inf")}
