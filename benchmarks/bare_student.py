@@ -15,10 +15,10 @@ import tensorflow as tf
 import tf2onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from features.errors import InputError
 from features.litert import Engine, Tokens
-from features.manifest import LiteRtGraphs, litert_file
-from serving.model_store import find_version, read_file, verify
+from features.manifest import LiteRtGraphs
+from serving.litert import fastest, graphs_of
+from serving.model_store import find_version, verify
 from serving.saved_model import SavedModel
 from trainer.encoders import SEPARATOR_ID
 from trainer.litert import Shaped
@@ -36,16 +36,16 @@ class Tokenised(NamedTuple):
 
 
 class BareStudent:
-    """The float LiteRT file of a run's newest export, and its tokeniser. Errors: InputError without that file."""
+    """A run's newest export: the LiteRT file that a gateway would take here, and the tokeniser.
+
+    Errors: InputError without such a file.
+    """
 
     def __init__(self, run: Run) -> None:
         directory = f"{run.workdir}/export"
         model = verify(directory, find_version(directory))
-        graphs = model.manifest.litert
-        if graphs is None or "float" not in graphs.precisions:
-            raise InputError(f"{model.path} has no float LiteRT file; remove {run.workdir} and train it again")
-        self._run, self.graphs, self._student = run, graphs, run.config.student
-        self.engine = Engine(read_file(f"{model.path}/{litert_file('float')}"), graphs)
+        self._run, self.graphs, self._student = run, graphs_of(model), run.config.student
+        self.precision, _, self.engine = fastest(model, self.graphs, "auto")
         self._saved_model = SavedModel(model)
 
     def tokenised(self, query: str, titles: Sequence[str]) -> Tokenised:

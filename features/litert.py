@@ -40,10 +40,10 @@ class Engine:
             run(**{key: np.zeros(detail["shape"], detail["dtype"]) for key, detail in details.items()})
 
     def try_out(self) -> None:
-        """A call of the largest graph, to see how long it takes."""
-        largest = list(self._run.values())[-1]
-        details = largest.get_input_details().items()
-        largest(**{key: np.ones(detail["shape"], detail["dtype"]) for key, detail in details})
+        """A call of the largest graph of each kind, to see how long they take."""
+        for run in {name.partition("_")[0]: run for name, run in self._run.items()}.values():  # the last of each
+            details = run.get_input_details().items()
+            run(**{key: np.ones(detail["shape"], detail["dtype"]) for key, detail in details})
 
     def context_states(self, tokens: Tokens) -> States:
         """The states [1 + c, width] of a query's tokens, int32 [n], padded to c."""

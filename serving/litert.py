@@ -43,7 +43,7 @@ class LiteRtBackend:
     joined = 0
 
     def __init__(self, model: VerifiedModel, settings: LiteRt, threads: int) -> None:
-        self._graphs = graphs = _graphs_of(model)
+        self._graphs = graphs = graphs_of(model)
         spec, limits = model.manifest.spec, model.manifest.limits
         self._texts = [[f.name for f in spec.at(level, spec.regular) if f.is_text] for level in ("context", "item")]
         self._limits = limits["max_context_tokens"], limits["max_item_tokens"]
@@ -54,7 +54,7 @@ class LiteRtBackend:
         self.kept: Mapping[str, Kept[Any]] = {"tokens": self._kept_tokens} | (
             {"states": self._kept_states} if graphs.split else {}
         )
-        self.precision, content, engine = _fastest(model, graphs, settings.precision)
+        self.precision, content, engine = fastest(model, graphs, settings.precision)
         self._engines: queue.LifoQueue[Engine] = queue.LifoQueue()
         for more in range(threads):
             self._engines.put(Engine(content, graphs) if more else engine)
@@ -135,7 +135,7 @@ class LiteRtBackend:
             self._engines.put(engine)
 
 
-def _graphs_of(model: VerifiedModel) -> LiteRtGraphs:
+def graphs_of(model: VerifiedModel) -> LiteRtGraphs:
     """Errors: InputError where the version has none, or they take what serving must not see."""
     graphs = model.manifest.litert
     if graphs is None:
@@ -148,7 +148,7 @@ def _graphs_of(model: VerifiedModel) -> LiteRtGraphs:
     return graphs
 
 
-def _fastest(
+def fastest(
     model: VerifiedModel, graphs: LiteRtGraphs, asked: Precision | Literal["auto"]
 ) -> tuple[Precision, bytes, Engine]:
     """The precision that was asked for, or the fastest on this machine; its file; and an engine that runs it.

@@ -100,7 +100,9 @@ class ExportConfig(Section):
     """Which model is exported, and how."""
 
     recipe: str = "student"
-    litert: tuple[Precision, ...] = ("float", "int8")  # LiteRT files beside the SavedModel, each if it agrees with it
+    litert: tuple[Precision, ...] = ("float", "int8")  # LiteRT files beside the SavedModel, each if it agrees with it:
+    largest_ndcg_change: float = Field(default=0.002, ge=0.0)  # on the validation split, as a share
+    least_kendall_tau: float = Field(default=0.95, ge=-1.0, le=1.0)  # a mean over its positive groups
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from ai_edge_quantizer import qtyping
+from ai_edge_quantizer.quantizer import Quantizer
 
 from features.agreement import kendall_tau
 from features.litert import CONTEXT_STATES, CONTEXT_TOKENS, ITEM_STATES, ITEM_TOKENS, Engine
 from features.manifest import Agreement, LiteRtGraphs, Precision, litert_file
+from trainer.config import ExportConfig
 from trainer.data import Batches
 from trainer.encoders import SEPARATOR_ID
 from trainer.metrics import ndcg
@@ -22,11 +25,12 @@ from trainer.run import Run
 from trainer.stages import write_file
 from trainer.training import inferred
 
-PAIRS = 16  # items a call: more are hardly faster by the pair, and leave more of a last call empty
-LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)  # tokens that a side may be padded to
+PAIRS = 10  # items a call: more are hardly faster by the pair, and leave more of a last call empty
+# tokens that a side may be padded to: what is padded costs as much as what is there, each length a graph of its own
+LENGTHS = (8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 128, 192, 256, 384, 512, 1024, 2048)
 SHORT_CONTEXT = 8  # tokens of most queries; longer ones are padded to the longest
-LARGEST_CHANGE = 0.002  # of NDCG, as a share
-LEAST_TAU = 0.95  # Kendall's
+WELL_BELOW = 0.9  # a length, as a share of the longest, that is worth a graph
+LAYERS = "encoder/block_"  # names what the transformer's layers compute
 FLOAT_DIFFERENCE = 1e-3  # of two logits, where arithmetic is the same but for its order
 
 Signatures = dict[str, Any]
@@ -107,15 +111,12 @@ def write_litert(run: Run, model: Ranker, directory: str) -> LiteRtGraphs | None
         features={f.name: f.level for f in model.others},
         precisions={},
     )
-    with tempfile.TemporaryDirectory() as saved:
-        shaped = Shaped(model, graphs, run.train.example["regular"])
-        signatures = shaped.signatures()
-        tf.saved_model.save(shaped, saved, signatures=signatures)
-        contents = {precision: _converted(saved, list(signatures), precision) for precision in asked}
+    example = run.train.example["regular"]
+    contents = {precision: _converted(model, graphs, example, precision) for precision in asked}
     kept = {}
     for precision, content in contents.items():
         agreement = _agreement(content, graphs, model, run.validation, run.config.evaluation.cutoffs[0])
-        refusal = refused(precision, agreement)
+        refusal = refused(precision, agreement, run.config.export)
         if refusal is None:
             kept[precision] = agreement
             write_file(f"{directory}/{litert_file(precision)}", content)
@@ -136,18 +137,35 @@ def _no_litert(model: Ranker) -> str | None:
 
 
 def _lengths(longest: int, most: int = LENGTHS[-1]) -> tuple[int, ...]:
-    """LENGTHS below `longest`, none over `most`, and that itself."""
-    return (*(length for length in LENGTHS if length < longest and length <= most), longest)
+    """LENGTHS well below `longest`, none over `most`, and that itself."""
+    return (*(length for length in LENGTHS if length < WELL_BELOW * longest and length <= most), longest)
 
 
-def _converted(saved: str, signatures: list[str], precision: Precision) -> bytes:
-    """A SavedModel's signatures as one LiteRT file. int8: weights alone are; products take what they need."""
-    with _quiet():
-        converter = tf.lite.TFLiteConverter.from_saved_model(saved, signature_keys=signatures)
+def _converted(model: Ranker, graphs: LiteRtGraphs, example: Tensors, precision: Precision) -> bytes:
+    """The student's graphs as one LiteRT file."""
+    encoder: Any = model.encoder
+    encoder.one_product = precision == "int8"
+    shaped = Shaped(model, graphs, example)
+    signatures = shaped.signatures()
+    encoder.one_product = False
+    with tempfile.TemporaryDirectory() as saved, _quiet():
+        tf.saved_model.save(shaped, saved, signatures=signatures)
+        converter = tf.lite.TFLiteConverter.from_saved_model(saved, signature_keys=list(signatures))
         converter.exclude_conversion_metadata = True  # writing it takes longer than all else
-        if precision == "int8":
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        return bytes(converter.convert())
+        content = bytes(converter.convert())
+        return content if precision == "float" else _in_int8(content)
+
+
+def _in_int8(content: bytes) -> bytes:
+    """A LiteRT file with the weights of the transformer's layers in 8 bits, a scale for each column; products with
+    them round what they take, a scale for each token.
+
+    The rest takes little time, and its numbers are of many sizes: in 8 bits, as TensorFlow's own converter makes them,
+    it moves twenty items for each that the layers move.
+    """
+    quantizer = Quantizer(content)
+    quantizer.add_dynamic_config(LAYERS, qtyping.TFLOperationName.FULLY_CONNECTED, num_bits=8)
+    return bytes(quantizer.quantize(enable_progress_bar=False, enable_progress_report=False).quantized_model)
 
 
 @contextmanager
@@ -190,12 +208,12 @@ def _scored(engine: Engine, graphs: LiteRtGraphs, regular: dict[str, Any], real:
     return engine.score(context[context > 0], [tokens[tokens > 0] for tokens in regular[ITEM_TOKENS][real]], others)
 
 
-def refused(precision: Precision, agreement: Agreement) -> str | None:
+def refused(precision: Precision, agreement: Agreement, gate: ExportConfig) -> str | None:
     """Why a precision is left out, or None."""
-    if not abs(agreement.ndcg_change) <= LARGEST_CHANGE:
-        return f"left out, more than {LARGEST_CHANGE:.1%} of NDCG"
-    if not agreement.kendall_tau >= LEAST_TAU:
-        return f"left out, Kendall tau below {LEAST_TAU}"
+    if not abs(agreement.ndcg_change) <= gate.largest_ndcg_change:
+        return f"left out, more than {gate.largest_ndcg_change:.1%} of NDCG"
+    if not agreement.kendall_tau >= gate.least_kendall_tau:
+        return f"left out, Kendall tau below {gate.least_kendall_tau}"
     if precision == "float" and not agreement.largest_difference <= FLOAT_DIFFERENCE:
         return f"left out, a logit differs by {agreement.largest_difference:.2g}"
     return None

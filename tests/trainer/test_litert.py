@@ -43,7 +43,7 @@ def write(run: Run, directory: Path, split_layers: int) -> Made:
     model = new_ranker(run, split_layers=split_layers, spread=0.1, max_item_tokens=15, max_context_tokens=9)
     graphs = litert.write_litert(run, model, str(directory))
     assert graphs is not None
-    assert (graphs.context_lengths, graphs.item_lengths) == ((8, 10), (8, 16))
+    assert (graphs.context_lengths, graphs.item_lengths) == ((8, 10), (8, 12, 16))
     return Made(model, graphs, directory)
 
 
@@ -151,15 +151,19 @@ GOOD = Agreement(ndcg_change=0.001, kendall_tau=0.99, largest_difference=0.1)
     ],
 )
 def test_the_gate_lets_pass_what_agrees(precision: Any, change: dict[str, float], passes: bool) -> None:
-    assert (litert.refused(precision, GOOD.model_copy(update=change)) is None) == passes
+    assert (litert.refused(precision, GOOD.model_copy(update=change), ExportConfig()) is None) == passes
 
 
 def test_a_precision_that_does_not_agree_is_left_out(
-    both: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(litert, "LEAST_TAU", 1.0)  # no int8 orders all items as floats do
+    strict = ExportConfig(
+        litert=("float", "int8"), largest_ndcg_change=1.0, least_kendall_tau=1.0
+    )  # no int8 is so good
+    asked = copy.copy(run)
+    asked.config = replace(run.config, export=strict)
     graphs = litert.write_litert(
-        both, new_ranker(both, layers=1, max_item_tokens=7, max_context_tokens=7), str(tmp_path)
+        asked, new_ranker(run, layers=2, max_item_tokens=7, max_context_tokens=7), str(tmp_path)
     )
     assert graphs is not None
     assert set(graphs.precisions) == {"float"}
