@@ -30,7 +30,7 @@ PAIRS = 10  # items a call: more are hardly faster by the pair, and leave more o
 LENGTHS = (8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 128, 192, 256, 384, 512, 1024, 2048)
 SHORT_CONTEXT = 8  # tokens of most queries; longer ones are padded to the longest
 WELL_BELOW = 0.9  # a length, as a share of the longest, that is worth a graph
-LAYERS = "encoder/block_"  # names what the transformer's layers compute
+LAYERS = "block_"  # names what the transformer's layers compute
 FLOAT_DIFFERENCE = 1e-3  # of two logits, where arithmetic is the same but for its order
 
 Signatures = dict[str, Any]
@@ -160,8 +160,8 @@ def _in_int8(content: bytes) -> bytes:
     """A LiteRT file with the weights of the transformer's layers in 8 bits, a scale for each column; products with
     them round what they take, a scale for each token.
 
-    The rest takes little time, and its numbers are of many sizes: in 8 bits, as TensorFlow's own converter makes them,
-    it moves twenty items for each that the layers move.
+    The rest takes little time, and its numbers are of many sizes: rounding it, as TensorFlow's own converter does,
+    would change the order of items far more than rounding the layers.
     """
     quantizer = Quantizer(content)
     quantizer.add_dynamic_config(LAYERS, qtyping.TFLOperationName.FULLY_CONNECTED, num_bits=8)

@@ -53,8 +53,8 @@ def joint(both: Run, tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="module")
-def split(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return write(run, tmp_path_factory.mktemp("split"), split_layers=1)
+def split(both: Run, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return write(both, tmp_path_factory.mktemp("split"), split_layers=1)
 
 
 class Question(NamedTuple):
@@ -126,6 +126,15 @@ def test_int8_orders_items_nearly_as_float_does(run: Run, joint: Made) -> None:
     scores = joint.engine("int8").score(question.context, question.items, question.others)
     assert kendall_tau(scores, question.expected) > 0.9
     assert np.abs(scores - question.expected).max() > 1e-4  # it is int8
+
+
+def test_states_of_either_side_come_from_8_bit_weights_too(run: Run, split: Made) -> None:
+    question, floats, ints = asked(run, split, 6, [16]), split.engine(), split.engine("int8")
+    for found, expected in (
+        (ints.context_states(question.context), floats.context_states(question.context)),
+        (ints.item_states(question.items)[0], floats.item_states(question.items)[0]),
+    ):
+        assert 1e-5 < np.abs(found - expected).max() < 0.1
 
 
 def test_the_manifest_says_how_each_precision_agrees(joint: Made) -> None:
