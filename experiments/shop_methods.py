@@ -294,8 +294,9 @@ def _figure(compared: Comparison) -> Figure:
     )
     in_paper = [(row.paper[0], place) for place, row in zip(places, rows.values(), strict=True) if row.paper]
     axes.plot(*zip(*in_paper, strict=True), "D", color="#1d2733", markersize=4, label="paper (a real shop's logs)")
-    for place, value in zip(places, values, strict=True):
-        axes.text(value.high, place, f"  {value.value:.3f}", va="center", fontsize=9)
+    for place, value, row in zip(places, values, rows.values(), strict=True):
+        end = max(value.high, row.paper[0] if row.paper else 0.0)
+        axes.text(end, place, f"  {value.value:.3f}", va="center", fontsize=9)
     axes.axvline(1.0, color="#1d2733", linewidth=0.8)
     axes.set_xlabel("simulated purchase NDCG@8 over the baseline's, 95% intervals")
     axes.legend(frameon=False, loc="lower right")
