@@ -2,15 +2,17 @@
 
 Each is trained, which takes many minutes on two cores and is kept, exported, and asked over HTTP, by the backend
 `litert`, for 100 titles: with titles that come again, whose tokens and states the gateway has kept, and with titles
-that it has not seen. Beside that stands the bare call, tokens and states of titles ready, and for the student without
-split layers ONNX Runtime's bare call with int8 weights, and the bare call with tokenising. The gateway has one core,
-this program another.
+that it has not seen. Pairs a second over HTTP are what four clients get who ask one request after another; the
+milliseconds are those of one client alone. Beside that stands the bare call, tokens and states of titles ready, and
+for the student without split layers ONNX Runtime's bare call with int8 weights, and the bare call with tokenising. The
+gateway has one core, this program another.
 
 On what `make demo` built. With --judged-pairs on what `make demo-esci` built, and with titles of that file: for speed
 alone, with layers twice as wide, trained for a moment, since good scores take as long as bad ones.
 """
 
 import argparse
+import asyncio
 import csv
 import gzip
 import http.client
@@ -21,7 +23,8 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
@@ -32,7 +35,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from benchmarks.bare_student import BareStudent
 from benchmarks.figures import emit
-from benchmarks.load import pinned_gateway
+from benchmarks.load import Load, pinned_gateway
 from benchmarks.serving import http_call, milliseconds_of, percentile, question_of
 from features.errors import InputError, exit_code_of
 from serving.ask import first_question, newest_manifest
@@ -42,7 +45,7 @@ from trainer.run import Run
 LAYERS = 3
 ITEMS = 100  # a request
 QUESTIONS = 20  # that come again
-ROUNDS, CALLS = 7, 20  # the engines take turns; requests a round
+ROUNDS, CALLS, SECONDS = 5, 20, 2.0  # the engines take turns; calls a round; of clients that ask, a round
 
 SETTINGS = {"backend": "litert"}
 
@@ -104,11 +107,15 @@ def with_new_titles(questions: Sequence[Question]) -> Iterator[Question]:
         yield _question(question["query"], [f"{number} {item['title']}" for item in question["items"]])
 
 
-def calls_over_http(connection: http.client.HTTPConnection, questions: Sequence[Question]) -> dict[str, Call]:
-    """A request by whether its titles come again."""
-    again = itertools.cycle([http_call(connection, question) for question in questions])
-    unseen = (http_call(connection, question) for question in with_new_titles(questions))
-    return {"http_kept": lambda: next(again)(), "http_new": lambda: next(unseen)()}
+def rate(address: str, questions: Iterable[Question]) -> float:
+    """Requests a second. What the gateway keeps of titles is kept when it is measured."""
+    load = Load(address, (json.dumps(question).encode() for question in questions))
+
+    async def measured() -> float:
+        await load.one_after_another(SECONDS / 4)  # not counted
+        return await load.one_after_another(SECONDS)
+
+    return asyncio.run(measured())
 
 
 def bare_calls(run: Run, questions: Sequence[Question]) -> dict[str, Call]:
@@ -140,36 +147,43 @@ def bench_frontier(judged_pairs: Path | None) -> None:
     runs = {split_layers: trained(students, split_layers) for split_layers in range(LAYERS)}
     sample = question_of(first_question(newest_manifest(runs[0] / "export")), ITEMS)
     questions = judged_questions(judged_pairs) if judged_pairs else [sample]
+    calls = {
+        (split_layers, name): call
+        for split_layers, workdir in runs.items()
+        for name, call in bare_calls(Run(load_config(f"{workdir}.yaml"), str(workdir)), questions).items()
+    }
     with ExitStack() as running:
         settings = Path(running.enter_context(tempfile.TemporaryDirectory())) / "settings.yaml"
         settings.write_text(json.dumps(SETTINGS))
-        connections, calls = [], dict[tuple[int, str], Call]()
-        for split_layers, workdir in runs.items():
-            at = urlsplit(running.enter_context(pinned_gateway(workdir / "export", settings)))
-            connections.append(http.client.HTTPConnection(str(at.hostname), at.port, timeout=60))
-            found = calls_over_http(running.enter_context(closing(connections[-1])), questions)
-            found |= bare_calls(Run(load_config(f"{workdir}.yaml"), str(workdir)), questions)
-            calls |= {(split_layers, name): call for name, call in found.items()}
-        taken: dict[tuple[int, str], list[float]] = {key: [] for key in calls}
+        gateways = {n: running.enter_context(pinned_gateway(run / "export", settings)) for n, run in runs.items()}
+        unseen = with_new_titles(questions)
+        milliseconds, rates = defaultdict(list), defaultdict(list)
         for _ in range(ROUNDS):
+            for split_layers, address in gateways.items():
+                rates[split_layers, "http_kept"].append(rate(address, itertools.cycle(questions)))
+                rates[split_layers, "http_new"].append(rate(address, unseen))
+            milliseconds[0, "http_kept"].append(_p50_over_http(gateways[0], questions))
             for key, call in calls.items():
-                for connection in connections:
-                    connection.close()  # it opens again; the gateway would not wait for its turn
-                taken[key].append(percentile(milliseconds_of(call, CALLS), 0.5))
-    p50 = {key: median(rounds) for key, rounds in taken.items()}
+                milliseconds[key].append(percentile(milliseconds_of(call, CALLS), 0.5))
+    p50 = {key: median(rounds) for key, rounds in milliseconds.items()}
+    pairs = {key: 1000 * ITEMS / each for key, each in p50.items() if key[1] != "http_kept"}
+    pairs |= {key: ITEMS * median(rounds) for key, rounds in rates.items()}
     for split_layers, workdir in runs.items():
         ndcg = json.loads((workdir / "metrics.json").read_text())["models"]["student"]["ndcg@8"]
         for end in ("value", "low", "high"):
             emit(f"split_{split_layers}_ndcg_{end}", ndcg[end], "NDCG@8")
         for name in ("http_kept", "http_new", "bare"):
-            _emit_pairs(f"split_{split_layers}_{name}", p50[split_layers, name], peer=p50[0, name])
-    _emit_pairs("split_0_http_kept_to_onnx_int8", p50[0, "http_kept"], peer=p50[0, "onnx"])
+            emit(f"split_{split_layers}_{name}", pairs[split_layers, name], "pairs/s", peer=pairs[0, name])
+    emit("split_0_http_kept_to_onnx_int8", pairs[0, "http_kept"], "pairs/s", peer=pairs[0, "onnx"])
     emit("split_0_http_kept_to_bare_tokenised", p50[0, "http_kept"], "ms", peer=p50[0, "bare_tokenised"])
 
 
-def _emit_pairs(name: str, milliseconds: float, peer: float) -> None:
-    """What the milliseconds of a request, and of the peer's, are in pairs a second."""
-    emit(name, 1000 * ITEMS / milliseconds, "pairs/s", peer=1000 * ITEMS / peer)
+def _p50_over_http(address: str, questions: Sequence[Question]) -> float:
+    """Of one client alone, whose titles come again: milliseconds."""
+    at = urlsplit(address)
+    with closing(http.client.HTTPConnection(str(at.hostname), at.port, timeout=60)) as connection:
+        again = itertools.cycle([http_call(connection, question) for question in questions])
+        return percentile(milliseconds_of(lambda: next(again)(), CALLS), 0.5)
 
 
 def main() -> None:
