@@ -1,6 +1,7 @@
 """The line before the scoring threads, on an event loop and real threads of its own."""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -55,6 +56,18 @@ def test_work_is_done_in_its_order_and_its_time_in_line_is_recorded() -> None:
         assert done == [0, 1, 2]
         assert all(r.stages["queue"] >= 0.04 for r in records)
         assert (line.scoring, line.waiting) == (0, 0)
+
+    asyncio.run(story())
+
+
+def test_scoring_gives_way_to_the_event_loop() -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    async def story() -> None:
+        before = niceness()
+        assert await Line(Queue(threads=1)).run(niceness, after(FOREVER), record()) == min(before + 10, 19)
+        assert niceness() == before
 
     asyncio.run(story())
 
