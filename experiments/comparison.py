@@ -97,11 +97,14 @@ class Trials:
         """A mean over trials: `groups`, `positive` groups or `items` of a split."""
         return float(np.mean([trial.result["splits"][split][what] for trial in self.trials]))
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Raw per-group results, without the learning curves."""
-        return [
-            {"seed": trial.seed, **{k: v for k, v in trial.result.items() if k != "histories"}} for trial in self.trials
-        ]
+    def to_json(self, *metrics: str) -> list[dict[str, Any]]:
+        """Raw per-group results, without the learning curves. metrics: those alone; none: all."""
+        trials = []
+        for trial in self.trials:
+            told = {"seed": trial.seed, **{k: v for k, v in trial.result.items() if k != "histories"}}
+            per_group = trial.result["per_group"]
+            trials.append(told | {"per_group": {metric: per_group[metric] for metric in metrics or per_group}})
+        return trials
 
 
 def _interval(value: float, resampled: Floats) -> Interval:
