@@ -40,9 +40,7 @@ def rank_distil_loss(
     Returns float32 [groups]. A group that is smaller than P, N or `places` asks for takes part with what it has.
     What is drawn is drawn anew at each call, by the global generator: tf.random.set_seed makes it reproducible.
     """
-    # draws wait for the scores, hence for the former step's update: in a tf.while_loop, too, steps draw in their order
-    with tf.control_dependencies([tf.convert_to_tensor(scores)]):
-        return RANK_DISTIL_LOSSES[config.loss](choose(teacher_scores, scores, mask, config), config)
+    return RANK_DISTIL_LOSSES[config.loss](choose(teacher_scores, scores, mask, config), config)
 
 
 def choose(teacher_scores: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor, config: RankDistilConfig) -> Chosen:

@@ -157,7 +157,8 @@ class Training:
             return step + 1, terms + of_step, items + counted
 
         start = (tf.constant(0), tf.zeros([2]), tf.constant(0, tf.int64))
-        _, terms, items = tf.while_loop(lambda step, *_: step < steps, one_more, start)
+        # one step at a time: steps that overlap race for the generators, and the seed no longer decides what they draw
+        _, terms, items = tf.while_loop(lambda step, *_: step < steps, one_more, start, parallel_iterations=1)
         return terms, items
 
     def train_step(self, batch: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:

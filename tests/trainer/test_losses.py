@@ -325,7 +325,7 @@ def test_the_first_step_raises_the_bought_item_above_tied_ones(name: str, bought
 
 
 def in_a_loop(name: str, labels: Array, scores: Array, mask: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """The losses of two steps, [2, groups], and the last step's gradient, [groups, items]."""
+    """The losses of two steps, as training loops, [2, groups], and the last step's gradient, [groups, items]."""
     shapes = [tf.TensorSpec([None, None], dtype) for dtype in (tf.float32, tf.float32, tf.bool)]
 
     def two_steps(labels: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -336,7 +336,7 @@ def in_a_loop(name: str, labels: Array, scores: Array, mask: NDArray[np.bool_]) 
             return step + 1, losses.write(step, loss), tape.gradient(loss, scores)
 
         start = (0, tf.TensorArray(tf.float32, 2), tf.zeros_like(scores))
-        _, losses, gradient = tf.while_loop(lambda step, *_: step < 2, one_more, start)
+        _, losses, gradient = tf.while_loop(lambda step, *_: step < 2, one_more, start, parallel_iterations=1)
         return losses.stack(), gradient
 
     graph = tf.function(two_steps, shapes, autograph=False)

@@ -39,7 +39,8 @@ def looped(steps: int, loss_of_step: Callable[[], tf.Tensor]) -> list[float]:
 
     @tf.function(autograph=False)
     def all_steps() -> tf.Tensor:
-        return tf.while_loop(lambda step, _: step < steps, one_more, (0, tf.TensorArray(tf.float32, steps)))[1].stack()
+        start = (0, tf.TensorArray(tf.float32, steps))
+        return tf.while_loop(lambda step, _: step < steps, one_more, start, parallel_iterations=1)[1].stack()
 
     return all_steps().numpy().tolist()
 
