@@ -52,7 +52,7 @@ class TransformerEncoder(tf.keras.layers.Layer):
         groups, items, longest = tf.unstack(tf.shape(item_tokens))
         flat = tf.reshape(item_tokens, [groups * items, longest])
         context, item = states or (self.context_states(context_tokens, training), self.item_states(flat, training))
-        soft = matches.soft(context[:, 1:], item)
+        soft = matches.soft(tf.slice(context, [0, 1, 0], [-1, -1, -1]), item)
         flags = tf.concat([tf.zeros([groups, items, 1]), matches.context, matches.item], axis=2)
         both = tf.concat([tf.repeat(context, items, axis=0), item], axis=1)
         bias = attention_bias(tf.concat([tf.repeat(_started(context_tokens), items, axis=0), flat], axis=1))
@@ -69,7 +69,7 @@ class TransformerEncoder(tf.keras.layers.Layer):
 
     def joint_state(self, states: tf.Tensor, bias: tf.Tensor, flags: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Both sides' states [n, tokens, width], bias and match flags [n, tokens] -> the state of [CLS] [n, width]."""
-        states += tf.cast(flags[..., tf.newaxis], states.dtype) * tf.cast(self.matched, states.dtype)
+        states += tf.cast(tf.expand_dims(flags, 2), states.dtype) * tf.cast(self.matched, states.dtype)
         joint = self.blocks[self.config.split_layers :]
         for block in joint[:-1]:
             states = block(states, bias, training=training, one_product=self.one_product)
@@ -147,8 +147,9 @@ class Block(tf.keras.layers.Layer):
 
         bias: [n, tokens], MASKED on padding.
         """
+        bias = tf.expand_dims(bias, 1)  # the same for each token that attends
         if first_only:
-            states, mixed = states[:, 0], self._first_attends(states, bias)
+            states, mixed = _first(states), self._first_attends(states, bias)
         else:
             mixed = self._all_attend(states, bias, one_product or training)
         states += self.dropout(self.mixed(mixed), training=training)
@@ -173,7 +174,7 @@ class Block(tf.keras.layers.Layer):
         rows, tokens = tf.unstack(tf.shape(normal)[:2])
         by_head = tf.reshape(tf.matmul(normal, kernel) + added, [rows, tokens, 3 * self.heads, self.head_width])
         queries, keys, values = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
-        weights = self._weights(tf.matmul(queries, keys, transpose_b=True), bias[:, tf.newaxis, tf.newaxis])
+        weights = self._weights(tf.matmul(queries, keys, transpose_b=True), tf.expand_dims(bias, 1))
         return tf.reshape(tf.transpose(tf.matmul(weights, values), [0, 2, 1, 3]), tf.shape(normal))
 
     def _head_attends(self, normal: tf.Tensor, bias: tf.Tensor, own: slice) -> tf.Tensor:
@@ -181,7 +182,7 @@ class Block(tf.keras.layers.Layer):
         queries = tf.matmul(normal, self.queries[:, own]) + self.query_bias[own]
         keys = tf.matmul(normal, self.keys[:, own])
         values = tf.matmul(normal, self.values[:, own]) + self.value_bias[own]
-        weights = self._weights(tf.matmul(queries, keys, transpose_b=True), bias[:, tf.newaxis])
+        weights = self._weights(tf.matmul(queries, keys, transpose_b=True), bias)
         return tf.matmul(weights, values)
 
     def _first_attends(self, states: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
@@ -192,11 +193,11 @@ class Block(tf.keras.layers.Layer):
         token; normalisation's scale moves onto logits and weights.
         """
         scale = tf.linalg.matrix_transpose(inverse_rms(states))  # [n, 1, tokens]
-        first = states[:, 0]
+        first = _first(states)
         queries = tf.matmul(first * inverse_rms(first) * self.attention_gain, self.queries) + self.query_bias
-        looked_for = self._by_matrix(queries[:, tf.newaxis] * self._own, self.keys, transpose_b=True)
+        looked_for = self._by_matrix(tf.expand_dims(queries, 1) * self._own, self.keys, transpose_b=True)
         logits = tf.matmul(looked_for * self.attention_gain, states, transpose_b=True) * scale
-        found = tf.matmul(self._weights(logits, bias[:, tf.newaxis]) * scale, states) * self.attention_gain
+        found = tf.matmul(self._weights(logits, bias) * scale, states) * self.attention_gain
         return tf.reduce_sum(self._by_matrix(found, self.values) * self._own, axis=1) + self.value_bias
 
     @property
@@ -212,6 +213,11 @@ class Block(tf.keras.layers.Layer):
     def _weights(self, logits: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         """Attention weights over the last axis."""
         return tf.nn.softmax(logits * self.head_width**-0.5 + tf.cast(bias, logits.dtype))
+
+
+def _first(states: tf.Tensor) -> tf.Tensor:
+    """[n, tokens, width] -> [n, width]. An index would say the same; LiteRT is slow at it, as at newaxis."""
+    return tf.squeeze(tf.slice(states, [0, 0, 0], [-1, 1, -1]), axis=1)
 
 
 def _small() -> tf.keras.initializers.Initializer:

@@ -22,7 +22,7 @@ from trainer.stages import read_manifest, replace_directory, write_file
 from trainer.students import load_student, student_key
 from trainer.training import score_batches
 
-EXPORT = 2  # raised when the same model is exported otherwise
+EXPORT = 3  # raised when the same model is exported otherwise
 EXTRA = "assets.extra"  # SavedModel's own place for files that TensorFlow does not read
 WARM_UP_REQUESTS = 3
 AGREEMENT = 1e-5  # largest difference allowed between the loaded export's scores and the student's

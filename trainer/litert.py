@@ -80,11 +80,11 @@ class Shaped(tf.Module):
     def _scored(self, model: Ranker, context_tokens: tf.Tensor, item_tokens: tf.Tensor, **others: tf.Tensor) -> Tensors:
         split = self._graphs.split
         states = (others.pop(CONTEXT_STATES), others.pop(ITEM_STATES)) if split else None
-        regular = {CONTEXT_TOKENS: context_tokens, ITEM_TOKENS: item_tokens[tf.newaxis]}
+        regular = {CONTEXT_TOKENS: context_tokens, ITEM_TOKENS: tf.expand_dims(item_tokens, 0)}
         for name, level in self._graphs.features.items():
-            regular[name] = others[name] if level == "context" else others[name][tf.newaxis]
+            regular[name] = others[name] if level == "context" else tf.expand_dims(others[name], 0)
         mask = tf.ones([1, self._graphs.pairs], tf.bool)
-        return {"score": model(regular, {}, mask, training=False, states=states)[0]}
+        return {"score": tf.squeeze(model(regular, {}, mask, training=False, states=states), axis=0)}
 
 
 def _graph(function: Any, *inputs: tf.TensorSpec, **named: tf.TensorSpec) -> Any:
