@@ -4,73 +4,77 @@ import asyncio
 import json
 import logging
 import sys
+import threading
 import time
 import traceback
-from contextlib import nullcontext
 from typing import Any, TextIO
 
-LOG = logging.getLogger("serving")
 WRITE_SECONDS = 0.05  # between two writes of lines that the event loop logs
 
 
-class JsonLines(logging.Formatter):
-    """A log record as one JSON object; `extra={"fields": {...}}` joins it. said: what every line says."""
-
-    def __init__(self, said: dict[str, Any]) -> None:
-        super().__init__()
-        self._said = said
-
-    def format(self, record: logging.LogRecord) -> str:
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
-        line = {"time": stamp, "level": record.levelname.lower(), "event": record.getMessage()}
-        return json.dumps(line | self._said | getattr(record, "fields", {}))
-
-
-class TogetherHandler(logging.Handler):
+class Lines:
     """Writes what the event loop logs some times a second, and everything else at once.
 
     Each write hands the interpreter's lock away, and the loop would wait for it behind the threads that score: with a
-    write a line, a gateway that refuses hundreds of requests a second would do little else.
+    write a line, a gateway that refuses hundreds of requests a second would do little else. Python's own logging, of
+    which a line takes a tenth of a refusal's time, is for messages that others send.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
+    def __init__(self, stream: TextIO, said: dict[str, Any]) -> None:
+        """said: what every line says."""
+        self._stream, self._said = stream, said
         self._lines: list[str] = []
         self._later: asyncio.TimerHandle | None = None
+        self._writing = threading.Lock()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append(self.format(record) + "\n")
+    def add(self, event: str, level: int, fields: dict[str, Any]) -> None:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03}Z"
+        line = {"time": stamp, "level": logging.getLevelName(level).lower(), "event": event} | self._said | fields
+        self._lines.append(json.dumps(line) + "\n")
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # another thread
-            self.flush()
+            self.write()
             return
-        if record.levelno > logging.INFO:
-            self.flush()
+        if level > logging.INFO:
+            self.write()
         elif self._later is None:
-            self._later = loop.call_later(WRITE_SECONDS, self.flush)
+            self._later = loop.call_later(WRITE_SECONDS, self.write)
 
-    def flush(self) -> None:
+    def write(self) -> None:
         """Writes what waits."""
-        with self.lock or nullcontext():
+        with self._writing:
             lines, self._lines, self._later = self._lines, [], None
             self._stream.write("".join(lines))
             self._stream.flush()
 
 
+class _OfOthers(logging.Handler):
+    """What others log, as our lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _lines.add(record.getMessage(), record.levelno, {})
+
+    def flush(self) -> None:
+        """Called at the end of the process."""
+        _lines.write()
+
+
+_lines = Lines(sys.stderr, {})
+
+
 def log_to_stderr(process: int | None = None) -> None:
     """Sends our log and uvicorn's warnings to stderr. process: its number among several, which each line says."""
-    handler = TogetherHandler(sys.stderr)
-    handler.setFormatter(JsonLines({} if process is None else {"process": process}))
-    for name, level in (("serving", logging.INFO), ("uvicorn.error", logging.WARNING)):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level)
+    global _lines
+    _lines = Lines(sys.stderr, {} if process is None else {"process": process})
+    logger = logging.getLogger("uvicorn.error")
+    logger.handlers, logger.propagate = [_OfOthers()], False
+    logger.setLevel(logging.WARNING)
 
 
 def log(event: str, level: int = logging.INFO, **fields: Any) -> None:
-    LOG.log(level, event, extra={"fields": fields})
+    _lines.add(event, level, fields)
 
 
 def places_of(error: BaseException) -> list[str]:
