@@ -1,5 +1,6 @@
 """The routes. An endpoint translates between HTTP and the gateway; it never decides."""
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,7 @@ NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False}
 """FastAPI's own, which would tell of each request a second time, with what its errors quote."""
 
 
-def create_app(gateway: Gateway, tells_metrics: bool = True) -> FastAPI:
+def create_app(gateway: Gateway, tells_metrics: bool = True) -> ASGIApp:
     """What clients see. Ranking and what tells of the traffic need a key, where there are keys.
 
     tells_metrics: not at a port that several processes share, of which each has its own.
@@ -36,44 +37,69 @@ def create_app(gateway: Gateway, tells_metrics: bool = True) -> FastAPI:
     app = new_app(gateway)
     keys = gateway.settings.api_keys
     with_key = APIRouter(dependencies=[Depends(key_check(keys))] if keys else [])
-    for path, shape in RANKING.items():
-        _add_ranking(app, path, shape, gateway)
     if tells_metrics:
         _add_metrics(with_key, gateway)
     _add_models(with_key, gateway)
     app.include_router(with_key)
     _add_health(app, gateway)
     _add_pages(app, gateway)
-    return app
+    return ByPath({path: _told(Ranking(path, shape, gateway), gateway) for path, shape in RANKING.items()}, app)
 
 
 def new_app(gateway: Gateway) -> FastAPI:
     """An app without routes, whose errors are problems and whose requests are logged and counted."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, telemetry=NO_TELEMETRY)
-    app.add_middleware(RefuseWhenFull, gateway=gateway)
-    app.add_middleware(RequestTelemetry, metrics=gateway.metrics, tracing=gateway.tracing)
+    app.add_middleware(_told, gateway=gateway)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(HTTPException, _on_http_exception)
     return app
 
 
-class RefuseWhenFull:
-    """ASGI middleware: answers 503 before the router looks at a ranking request that would be refused anyway.
+def _told(app: ASGIApp, gateway: Gateway) -> ASGIApp:
+    return RequestTelemetry(app, gateway.metrics, gateway.tracing)
 
-    So it costs half, which counts when there are many times more requests than can be answered. It also names ranking's
-    routes for telemetry, which only FastAPI's own do for themselves.
-    """
 
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        self._app, self._line = app, gateway.line
+class ByPath:
+    """An ASGI app that hands requests for some paths to apps of their own, all others to one."""
+
+    def __init__(self, apps: Mapping[str, ASGIApp], others: ASGIApp) -> None:
+        self._apps, self._others = apps, others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in RANKING:
-            scope["route"] = SimpleNamespace(path=scope["path"])
-            if self._line.is_full:
-                app = _answer(self._line.refusal(), scope["state"]["record"])
+        app = self._apps.get(scope["path"], self._others) if scope["type"] == "http" else self._others
         await app(scope, receive, send)
+
+
+class Ranking:
+    """A ranking path, as an ASGI app: the way through FastAPI's takes a fifth more of a small request's CPU.
+
+    A request that would be refused anyway is refused before anything reads it, which counts when there are many times
+    more of them than can be answered.
+    """
+
+    def __init__(self, path: str, shape: answers.Shape, gateway: Gateway) -> None:
+        self._route, self._shape, self._gateway = SimpleNamespace(path=path), shape, gateway
+        self._check_key = key_check(gateway.settings.api_keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self._route  # for telemetry
+        request = Request(scope, receive)
+        try:
+            response = await self._ranked(request)
+        except Problem as problem:
+            response = _answer(problem, request.state.record)
+        await response(scope, receive, send)
+
+    async def _ranked(self, request: Request) -> Response:
+        if request.method != "POST":
+            raise _wrong_method(request.method, {"Allow": "POST"})
+        gateway = self._gateway
+        if gateway.line.is_full:
+            raise gateway.line.refusal()
+        if gateway.settings.api_keys:
+            await self._check_key(request)
+        answered, after = await gateway.answer(self._shape, request, request.state.record)
+        return Response(answered, media_type="application/json", background=after)
 
 
 def key_check(keys: tuple[ApiKey, ...]) -> Any:
@@ -83,20 +109,6 @@ def key_check(keys: tuple[ApiKey, ...]) -> Any:
         request.state.record.key = name_of(request.headers.get("authorization", ""), keys)
 
     return check
-
-
-def _add_ranking(app: FastAPI, path: str, shape: answers.Shape, gateway: Gateway) -> None:
-    """Starlette's own route: FastAPI's, which looks for dependencies, takes a tenth more of a small request's CPU."""
-    keys = gateway.settings.api_keys
-    check_key = key_check(keys)
-
-    async def ranking(request: Request) -> Response:
-        if keys:
-            await check_key(request)
-        answered, after = await gateway.answer(shape, request, request.state.record)
-        return Response(answered, media_type="application/json", background=after)
-
-    app.add_route(path, ranking, methods=["POST"])
 
 
 def _add_metrics(router: APIRouter, gateway: Gateway) -> None:
@@ -180,8 +192,12 @@ def _answer(problem: Problem, record: Record) -> Response:
 
 async def _on_http_exception(request: Request, error: Any) -> Response:
     """Starlette's own refusals, which are the router's: no such path, or not with this method."""
-    slug = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid-request")
-    detail = (
-        f"{request.method} is not served here" if slug == "method-not-allowed" else "Nothing is served at this path"
-    )
-    return await _on_problem(request, Problem(slug, detail, headers=dict(error.headers or {})))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        return await _on_problem(request, _wrong_method(request.method, headers))
+    slug = "not-found" if error.status_code == 404 else "invalid-request"
+    return await _on_problem(request, Problem(slug, "Nothing is served at this path", headers=headers))
+
+
+def _wrong_method(method: str, headers: dict[str, str]) -> Problem:
+    return Problem("method-not-allowed", f"{method} is not served here", headers=headers)

@@ -63,11 +63,15 @@ class RequestTelemetry:
 
 
 def _record_of(scope: Scope, share_of_new: float) -> Record:
-    given = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}  # the first of a name counts
-    request_id = given.get(b"x-request-id", "")
+    request_id = _header(scope, b"x-request-id")
     if not _REQUEST_ID.fullmatch(request_id):
         request_id = new_trace_id()
-    return Record(request_id, span_of(given.get(b"traceparent", ""), share_of_new))
+    return Record(request_id, span_of(_header(scope, b"traceparent"), share_of_new))
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    """The first of this name, or nothing."""
+    return next((value.decode("latin-1") for given, value in scope["headers"] if given == name), "")
 
 
 def _headers_of(record: Record) -> list[tuple[bytes, bytes]]:

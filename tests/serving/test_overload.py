@@ -75,7 +75,7 @@ def test_health_metrics_and_refusals_are_answered_while_the_line_is_full(operate
     with ThreadPoolExecutor(3) as pool:
         slow = [pool.submit(ask, operated, SLOW) for _ in range(3)]
         operated.wait_until(lambda: operated.gateway.metric("privrank_queue_waiting") == 2, "full")
-        assert operated.gateway.http.get("/readyz").status_code == 200
-        # refused before its body is read
+        # refused before its body is read; asked first, before the line has room again
         problem_of(operated.gateway.post(b"no JSON"), 503, "overloaded")
+        assert operated.gateway.http.get("/readyz").status_code == 200
         assert [future.result().status_code for future in slow] == [200] * 3
