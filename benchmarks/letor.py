@@ -27,9 +27,8 @@ LINE = "%d qid:%d " + " ".join(f"{feature}:%g" for feature in range(1, FEATURES 
 
 
 def bench_letor(documents: int = DOCUMENTS, runs: int = RUNS) -> None:
-    """Emits documents a second of all of the job, from files to the manifest, on all cores, and a core's second.
-
-    What else the machine does hardly touches the latter.
+    """Emits documents a second of all of the job, from files to the manifest, on all cores, and a core's second, which
+    hardly depends on what else the machine does; how long it took, and its memory.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -37,6 +36,8 @@ def bench_letor(documents: int = DOCUMENTS, runs: int = RUNS) -> None:
         seconds, core_seconds = zip(*(_timed(folder) for _ in range(runs)), strict=True)
     emit("letor_documents_per_second", documents / median(seconds), "documents/s")
     emit("letor_documents_per_core_second", documents / median(core_seconds), "documents/core s")
+    emit("letor_seconds", median(seconds), "s")
+    emit("letor_peak_memory", max(used.ru_maxrss for used in _used()) / 1024, "MiB")  # of the largest process
 
 
 def write_files(folder: Path, documents: int) -> None:
@@ -80,8 +81,11 @@ def _timed(folder: Path) -> tuple[float, float]:
 
 def _core_seconds() -> float:
     """Of this process and those that it started and that have ended."""
-    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(used.ru_utime + used.ru_stime for used in _used())
+
+
+def _used() -> list[resource.struct_rusage]:
+    return [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 
 
 def main() -> None:
