@@ -4,11 +4,15 @@ Needs a dataset: `make demo` first. The peer takes the same step on one batch th
 share of the bare speed that reading, bucketing and batching leave.
 """
 
+import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from statistics import median
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
@@ -51,5 +55,16 @@ def _pairs_per_second(step: Callable[..., tuple[tf.Tensor, tf.Tensor]], batches:
     return pairs / (time.perf_counter() - started)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.training",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example, after `make demo`: python -m benchmarks.training",
+    )
+    parser.parse_args()
+    bench_training("configs/product_search.yaml", "build/demo/run")
+
+
 if __name__ == "__main__":
-    sys.exit(exit_code_of(lambda: bench_training("configs/product_search.yaml", "build/demo/run")))
+    sys.exit(exit_code_of(main))
