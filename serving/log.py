@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, TextIO
+from collections import deque
+from typing import Any
 
 WRITE_SECONDS = 0.05  # between two writes of lines that the event loop logs
 
@@ -16,21 +17,20 @@ class Lines:
     """Writes what the event loop logs some times a second, and everything else at once.
 
     Each write hands the interpreter's lock away, and the loop would wait for it behind the threads that score: with a
-    write a line, a gateway that refuses hundreds of requests a second would do little else. Python's own logging, of
-    which a line takes a tenth of a refusal's time, is for messages that others send.
+    write a line, a gateway that refuses hundreds of requests a second would do little else. Python's own logging does
+    far more for a line than to write it: it is for messages that others send.
     """
 
-    def __init__(self, stream: TextIO, said: dict[str, Any]) -> None:
-        """said: what every line says."""
-        self._stream, self._said = stream, said
-        self._lines: list[str] = []
+    def __init__(self) -> None:
+        self.said: dict[str, Any] = {}  # what every line says
+        self._lines = deque[str]()  # any thread appends without a lock, and none is lost
         self._later: asyncio.TimerHandle | None = None
         self._writing = threading.Lock()
 
     def add(self, event: str, level: int, fields: dict[str, Any]) -> None:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03}Z"
-        line = {"time": stamp, "level": logging.getLevelName(level).lower(), "event": event} | self._said | fields
+        line = {"time": stamp, "level": logging.getLevelName(level).lower(), "event": event} | self.said | fields
         self._lines.append(json.dumps(line) + "\n")
         try:
             loop = asyncio.get_running_loop()
@@ -45,36 +45,35 @@ class Lines:
     def write(self) -> None:
         """Writes what waits."""
         with self._writing:
-            lines, self._lines, self._later = self._lines, [], None
-            self._stream.write("".join(lines))
-            self._stream.flush()
+            self._later = None
+            sys.stderr.write("".join(self._lines.popleft() for _ in range(len(self._lines))))
+            sys.stderr.flush()
+
+
+LINES = Lines()
 
 
 class _OfOthers(logging.Handler):
     """What others log, as our lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _lines.add(record.getMessage(), record.levelno, {})
+        LINES.add(record.getMessage(), record.levelno, {})
 
     def flush(self) -> None:
         """Called at the end of the process."""
-        _lines.write()
-
-
-_lines = Lines(sys.stderr, {})
+        LINES.write()
 
 
 def log_to_stderr(process: int | None = None) -> None:
     """Sends our log and uvicorn's warnings to stderr. process: its number among several, which each line says."""
-    global _lines
-    _lines = Lines(sys.stderr, {} if process is None else {"process": process})
+    LINES.said = {} if process is None else {"process": process}
     logger = logging.getLogger("uvicorn.error")
     logger.handlers, logger.propagate = [_OfOthers()], False
     logger.setLevel(logging.WARNING)
 
 
 def log(event: str, level: int = logging.INFO, **fields: Any) -> None:
-    _lines.add(event, level, fields)
+    LINES.add(event, level, fields)
 
 
 def places_of(error: BaseException) -> list[str]:
