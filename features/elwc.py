@@ -1,4 +1,4 @@
-"""Query group <-> ExampleListWithContext bytes, in two views; the serving view has no privileged feature."""
+"""Encodes and decodes query groups as ExampleListWithContext; the serving view has no privileged feature."""
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +13,12 @@ from features.values import Value
 from protos import elwc_pb2
 
 View = Literal["training", "serving"]
+DATASET_VIEWS: tuple[View, ...] = ("training", "serving")
 
-EXAMPLES, CONTEXT = b"\x0a", b"\x12"  # fields of the ELWC
-TEXTS, FLOATS, INTEGERS = b"\x0a", b"\x12", b"\x1a"  # of a feature, by the kind of its values
-MOST_KEPT = 65_536  # entries of a feature's values that an encoder keeps
-LONGEST_KEPT = 512  # bytes of one
+_EXAMPLES_FIELD, _CONTEXT_FIELD = b"\x0a", b"\x12"  # field tags of an ELWC
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"  # field tags of a Feature, by value type
+_MAX_CACHED_VALUES = 65_536  # cached entries per feature and encoder
+_MAX_CACHED_BYTES = 512  # longer entries are not cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +29,14 @@ class QueryGroup:
     items: Sequence[dict[str, Value]]
 
     def columns(self, names: Iterable[str]) -> "GroupColumns":
-        """The same by feature, of the item features that are named. Errors: KeyError when an item lacks one."""
+        """Converts to columns with the named item features. Errors: KeyError when an item lacks one."""
         items = {name: [item[name] for item in self.items] for name in names}
         return GroupColumns(self.context, items, len(self.items))
 
 
 @dataclass(slots=True)
 class GroupColumns:
-    """A query group as pipelines hold it. items: feature -> its values, one for each of `count` items."""
+    """A query group in columns. items: feature -> values of the `count` items."""
 
     context: Mapping[str, Value]
     items: Mapping[str, Sequence[Value]]
@@ -47,14 +48,14 @@ class GroupColumns:
 
 
 def features_in(spec: FeatureSpec, view: View) -> tuple[Feature, ...]:
-    """The features that a view holds: all of them for training, the regular ones for serving."""
+    """Returns the features of a view: all for training, the regular ones for serving."""
     return tuple(spec) if view == "training" else spec.regular
 
 
 class GroupEncoder:
-    """Encodes query groups of one spec in some views, straight to the wire: no protobuf object a value.
+    """Encodes query groups of one spec in several views, directly to wire format without protobuf objects.
 
-    A group has the same bytes wherever it is encoded: maps are written in the order of their keys.
+    The encoding is deterministic: maps are written in key order.
     Source: protobuf.dev/programming-guides/encoding; protos/elwc.proto for the fields.
     """
 
@@ -71,10 +72,10 @@ class GroupEncoder:
         )
 
     def encode(self, groups: Sequence[GroupColumns]) -> list[list[bytes]]:
-        """Serialised ELWCs: a view's groups, for each view. Features that no view holds are left out.
+        """Returns the serialised groups of each view. Features that are in no view are ignored.
 
-        All items are encoded together, feature by feature, and what several views hold once.
-        Errors: KeyError when a group lacks a feature of a view; `Feature.value_of` fills defaults before.
+        All items are encoded together, feature by feature; features in several views are encoded once.
+        Errors: KeyError when a group lacks a feature of a view; use `Feature.value_of` first to fill defaults.
         """
         context = {name: [entries[group.context[name]] for group in groups] for name, entries in self._context.items()}
         items = {
@@ -84,10 +85,10 @@ class GroupEncoder:
         ends = list(accumulate([group.count for group in groups], initial=0))
         views = []
         for context_names, item_names in self._views:
-            examples = _examples(EXAMPLES, [items[name] for name in item_names], ends[-1])
+            examples = _examples(_EXAMPLES_FIELD, [items[name] for name in item_names], ends[-1])
             parts = [examples[start:end] for start, end in pairwise(ends)]
             if context_names:
-                contexts = _examples(CONTEXT, [context[name] for name in context_names], len(groups))
+                contexts = _examples(_CONTEXT_FIELD, [context[name] for name in context_names], len(groups))
                 for own, of_group in zip(parts, contexts, strict=True):
                     own.append(of_group)
             views.append(list(map(b"".join, parts)))
@@ -95,14 +96,14 @@ class GroupEncoder:
 
 
 def encode_group(group: QueryGroup, spec: FeatureSpec, view: View) -> bytes:
-    """One group's bytes; who has many keeps a `GroupEncoder`."""
+    """Encodes one group. For many groups use a `GroupEncoder`."""
     names = [feature.name for feature in features_in(spec, view) if feature.level == "item"]
     ((record,),) = GroupEncoder(spec, view).encode([group.columns(names)])
     return record
 
 
 class _Entries(dict[Any, bytes]):
-    """A feature's value -> its entry in the map of features; those of values that come again and again are kept."""
+    """A feature's value -> its encoded entry in the feature map, with a cache."""
 
     def __init__(self, feature: Feature) -> None:
         self._key = feature.name.encode()
@@ -111,20 +112,20 @@ class _Entries(dict[Any, bytes]):
     def __missing__(self, value: str | int) -> bytes:
         # a negative number is written as 64 bits
         content = str(value).encode() if self._is_text else _varint(int(value) & 0xFFFFFFFFFFFFFFFF)
-        entry = _head_of_entry(self._key, TEXTS if self._is_text else INTEGERS, len(content)) + content
-        if len(entry) <= LONGEST_KEPT:
-            if len(self) >= MOST_KEPT:
+        entry = _entry_header(self._key, _BYTES_LIST if self._is_text else _INT64_LIST, len(content)) + content
+        if len(entry) <= _MAX_CACHED_BYTES:
+            if len(self) >= _MAX_CACHED_VALUES:
                 self.clear()
             self[value] = entry
         return entry
 
 
 class _FloatEntries:
-    """The same for numbers, whose entries differ in nothing but the numbers themselves."""
+    """As _Entries, for floats: a constant header before the packed numbers, no cache."""
 
     def __init__(self, feature: Feature) -> None:
         self._pack = struct.Struct(f"<{feature.length}f").pack
-        self._head = _head_of_entry(feature.name.encode(), FLOATS, 4 * feature.length)
+        self._head = _entry_header(feature.name.encode(), _FLOAT_LIST, 4 * feature.length)
 
     def __getitem__(self, value: Any) -> bytes:
         return self._head + (self._pack(*value) if isinstance(value, tuple) else self._pack(value))
@@ -135,31 +136,33 @@ def _entries_of(feature: Feature) -> _Entries | _FloatEntries:
 
 
 def _examples(field: bytes, columns: Sequence[Sequence[bytes]], count: int) -> list[bytes]:
-    """Examples in a field of the ELWC, `count` of them, from the entries of their features."""
+    """Encodes `count` Examples as a field of the ELWC, from their feature entries."""
     bodies = list(map(b"".join, zip(*columns, strict=True))) if columns else [b""] * count
-    return list(map(add, map(HEADS[field], map(len, bodies)), bodies))
+    return list(map(add, map(_EXAMPLE_HEADERS[field], map(len, bodies)), bodies))
 
 
-def _head_of_example(field: bytes, size: int) -> bytes:
-    """What stands before `size` bytes of entries that make an Example; of none, it is empty."""
-    head = _head(b"\x0a", size) if size else b""
-    return _head(field, len(head) + size) + head
+def _example_header(field: bytes, size: int) -> bytes:
+    """Header of an Example with `size` bytes of entries; an Example without entries is empty."""
+    head = _header(b"\x0a", size) if size else b""
+    return _header(field, len(head) + size) + head
 
 
-HEADS = {field: lru_cache(maxsize=1 << 14)(partial(_head_of_example, field)) for field in (EXAMPLES, CONTEXT)}
+_EXAMPLE_HEADERS = {
+    field: lru_cache(maxsize=1 << 14)(partial(_example_header, field)) for field in (_EXAMPLES_FIELD, _CONTEXT_FIELD)
+}
 
 
 @lru_cache(maxsize=1 << 14)
-def _head_of_entry(key: bytes, kind: bytes, size: int) -> bytes:
-    """What stands before `size` bytes of values in a feature's entry. kind: of the values."""
-    values = _head(b"\x0a", size)
-    feature = _head(kind, len(values) + size) + values
-    named = _head(b"\x0a", len(key)) + key + _head(b"\x12", len(feature) + size) + feature
-    return _head(b"\x0a", len(named) + size) + named
+def _entry_header(key: bytes, kind: bytes, size: int) -> bytes:
+    """Header of a feature's entry with `size` bytes of values. kind: the list's field tag."""
+    values = _header(b"\x0a", size)
+    feature = _header(kind, len(values) + size) + values
+    named = _header(b"\x0a", len(key)) + key + _header(b"\x12", len(feature) + size) + feature
+    return _header(b"\x0a", len(named) + size) + named
 
 
-def _head(field: bytes, size: int) -> bytes:
-    """What stands before `size` bytes in a field."""
+def _header(field: bytes, size: int) -> bytes:
+    """Header of a field with `size` bytes."""
     return field + _varint(size)
 
 
@@ -173,14 +176,14 @@ def _varint(number: int) -> bytes:
 
 
 def decode_group(serialised: bytes, spec: FeatureSpec) -> QueryGroup:
-    """The inverse of `encode_group`: features the bytes do not hold are absent from the group.
+    """Decodes a group; features missing in the bytes are absent from it.
 
-    Errors: ValueError when the bytes are no ELWC or hold a feature that the spec does not have.
+    Errors: ValueError when the bytes are not an ELWC, or have a feature that the spec lacks.
     """
     message = elwc_pb2.ExampleListWithContext()
     try:
         message.ParseFromString(serialised)
-    except Exception as error:  # protobuf's DecodeError, which has no public home
+    except Exception as error:  # protobuf's DecodeError, which has no public import path
         raise ValueError(f"not an ExampleListWithContext: {error}") from None
     return QueryGroup(_values(message.context, spec), [_values(example, spec) for example in message.examples])
 

@@ -10,25 +10,25 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_v
 
 from features.errors import InputError
 from features.task import Section, Task, parse
-from features.values import Value, check_value
+from features.values import Describe, Value, check_value, truncated_repr
 
 FeatureType = Literal["text", "float", "int", "bool", "categorical"]
 Level = Literal["context", "item"]
 Role = Literal["regular", "privileged", "label", "id"]
 
 # What shoppers do after the results are shown: it cannot exist when a query arrives.
-BEHAVIOURS = frozenset({"position", "click", "add_to_cart", "purchase"})
+BEHAVIOUR_NAMES = frozenset({"position", "click", "add_to_cart", "purchase"})
 # Names that the exported signatures and /rank use for themselves.
-RESERVED = frozenset(
+RESERVED_NAMES = frozenset(
     {"item_count", "examples", "score", "items", "id", "top_n", "return_titles", "model_version", "debug", "index"}
 )
-NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_FEATURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 class Feature(Section):
-    """One feature: what it is, where it lives and who may see it."""
+    """One feature: name, type, level and role."""
 
-    model_config = ConfigDict(allow_inf_nan=True)  # `check_value` judges a default, and says what it expects
+    model_config = ConfigDict(allow_inf_nan=True)  # `check_value` checks defaults, with a better message
 
     name: str
     type: FeatureType
@@ -50,15 +50,15 @@ class Feature(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Feature":
-        if not NAME.fullmatch(self.name):
+        if not _FEATURE_NAME.fullmatch(self.name):
             raise ValueError(f"name {self.name!r}: expected lower-case letters, digits and _, a letter first")
-        if self.name in RESERVED:
+        if self.name in RESERVED_NAMES:
             raise ValueError(f"name {self.name!r} is taken by the serving contract; rename the feature")
         if self.length != 1 and self.type != "float":
             raise ValueError(f"length {self.length} on type {self.type}: only floats may be vectors")
         if self.role == "label" and (self.level != "item" or self.type in ("text", "categorical") or self.length != 1):
             raise ValueError("a label is one bool, int or float an item")
-        if self.name in BEHAVIOURS and self.role in ("regular", "id"):
+        if self.name in BEHAVIOUR_NAMES and self.role in ("regular", "id"):
             raise ValueError(
                 f"{self.name!r} is what shoppers did after the results were shown, so it cannot be {self.role}: "
                 "make its role privileged or label"
@@ -74,13 +74,16 @@ class Feature(Section):
         """Whether its values are numbers: float, int and bool."""
         return self.type in ("float", "int", "bool")
 
-    def value_of(self, raw: Any) -> tuple[Value | None, str | None]:
-        """A raw value as this feature's value, or why it is none: (value, None) or (None, reason)."""
+    def value_of(self, raw: Any, describe: Describe = truncated_repr) -> tuple[Value | None, str | None]:
+        """Converts a raw value to this feature's value. Returns (value, None), or (None, reason).
+
+        describe: how the reason shows the raw value.
+        """
         if raw is None or (self.is_text and isinstance(raw, str) and not raw.strip()):
             if self.default is None:
                 return None, "is missing and has no default"
             raw = self.default
-        return check_value(self.type, self.length, raw)
+        return check_value(self.type, self.length, raw, describe)
 
 
 class FeatureSpec:
@@ -113,7 +116,7 @@ class FeatureSpec:
 
     @property
     def regular(self) -> tuple[Feature, ...]:
-        """What the student, its export and /rank may see."""
+        """The features that the student, its export and /rank may see."""
         return self.with_role("regular")
 
     @property
@@ -145,7 +148,7 @@ class FeatureSpec:
                     return f"{name}: {field} {here!r} here, {there!r} there"
         return None
 
-    def refuse_difference(self, other: "FeatureSpec", there: str, remedy: str) -> None:
+    def check_same_features(self, other: "FeatureSpec", there: str, remedy: str) -> None:
         """Errors: InputError when `other`, the spec of `there`, is not this one, naming the first difference."""
         if difference := self.first_difference(other):
             raise InputError(f"{there} was made with other features ({difference}): {remedy}")

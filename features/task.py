@@ -1,4 +1,4 @@
-"""Task files: one YAML that says everything about a task, each section read by the room it belongs to."""
+"""Task files: one YAML per task; each room reads its own sections."""
 
 import json
 from collections.abc import Sequence
@@ -10,18 +10,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from features.errors import InputError
 
-SECTIONS = (
+TASK_SECTIONS = (
     "extends", "name", "seed", "features", "teachers",                     # the contract
     "simulator", "dataset", "vocabulary", "letor",                         # beam_jobs
-    "data", "student", "training", "teacher_architecture", "teacher_training",  # trainer
+    "student", "training", "teacher_architecture", "teacher_training",     # trainer
     "recipes", "evaluation", "export",
 )  # fmt: skip
+
+_REMOVED_KEYS = {
+    "data": "paths are given to `python -m trainer fit`, by --dataset, --vocabulary and --relevance: remove it"
+}
 
 Task = dict[str, Any]
 
 
 class Section(BaseModel):
-    """A frozen section of a task file; an unknown key is refused, and so is a number that is not finite."""
+    """A frozen section of a task file. Refuses unknown keys and non-finite numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -30,7 +34,7 @@ SectionT = TypeVar("SectionT", bound=BaseModel)
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe, and refuses a key that a mapping has twice, of which YAML would keep the last in silence."""
+    """SafeLoader that refuses duplicate keys; YAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -45,7 +49,7 @@ class _Loader(yaml.SafeLoader):
 
 def load_task(path: str) -> Task:
     """Reads a task file, as `load_yaml` does."""
-    return load_yaml(path, "task file", SECTIONS)
+    return load_yaml(path, "task file", TASK_SECTIONS)
 
 
 def load_yaml(path: str, kind: str, keys: Sequence[str]) -> dict[str, Any]:
@@ -71,7 +75,8 @@ def _load(path: Path, kind: str, keys: Sequence[str], seen: tuple[Path, ...]) ->
         raise InputError(f"{kind} {path} holds {type(content).__name__}, expected a mapping of {', '.join(keys)}")
     for key in content:
         if key not in keys:
-            raise InputError(f"{kind} {path}: unknown key {key!r}, expected one of {', '.join(keys)}")
+            hint = f"; {_REMOVED_KEYS[key]}" if key in _REMOVED_KEYS else ""
+            raise InputError(f"{kind} {path}: unknown key {key!r}, expected one of {', '.join(keys)}{hint}")
     parent = content.pop("extends", None)
     if parent is None:
         return content
@@ -81,7 +86,7 @@ def _load(path: Path, kind: str, keys: Sequence[str], seen: tuple[Path, ...]) ->
 
 
 def merged(base: Task, override: Task) -> Task:
-    """A task with another's values over its own: mappings key by key, anything else replaced."""
+    """Merges `override` into `base`: mappings key by key, other values replaced."""
     result = dict(base)
     for key, value in override.items():
         both_mappings = isinstance(value, dict) and isinstance(result.get(key), dict)
@@ -89,8 +94,16 @@ def merged(base: Task, override: Task) -> Task:
     return result
 
 
+def task_name(task: Task) -> str:
+    """Returns the task's `name:`, which its datasets, vocabularies and models have. Errors: InputError."""
+    name = task.get("name")
+    if not isinstance(name, str) or not name:
+        raise InputError(f"name is {name!r}, expected a str at the top of the task file")
+    return name
+
+
 def parse_section(task: Task, name: str, model: type[SectionT]) -> SectionT:
-    """One section of the task as its typed, frozen model. An absent section takes the model's defaults.
+    """Parses one section of the task. An absent section has the model's defaults.
 
     Errors: InputError naming section, field, value and expectation.
     """

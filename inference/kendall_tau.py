@@ -1,4 +1,4 @@
-"""How alike two models order the same items."""
+"""Kendall's rank correlation between two models' scores of the same items."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def kendall_tau(a: Any, b: Any) -> float:
-    """Of all pairs of places, the share that both order alike minus the share that they order oppositely.
+    """Kendall's tau-a: the share of concordant pairs minus the share of discordant pairs; ties count as neither.
 
     a, b: scores [items]. Returns -1 to 1; 1 for fewer than two items.
     """

@@ -1,8 +1,9 @@
-"""The engine that runs a student's LiteRT graphs: for the trainer, which judges them, and for serving.
+"""Runs a student's LiteRT graphs. The trainer uses it to check them, serving to score with them.
 
-One file holds every graph as a signature of fixed shapes, its weights once. `score_<c>_<t>` scores `pairs` items whose
-tokens are padded to t for one query whose tokens are padded to c. A student with split layers has `context_<c>` and
-`items_<t>` as well: a side's tokens -> the states that `score` takes then, so that they can be computed once and kept.
+One file holds every graph as a signature with fixed shapes; they share the weights. `score_<c>_<t>` scores `pairs`
+items whose tokens are padded to t for one query whose tokens are padded to c. A student with split layers has
+`context_<c>` and `items_<t>` as well: a side's tokens -> its states, which `score` then takes as inputs, so that they
+can be cached.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +18,15 @@ from features.manifest import LiteRtGraphs
 Tokens = NDArray[np.int32]
 States = NDArray[np.float32]
 
-CONTEXT_TOKENS, ITEM_TOKENS = "context_tokens", "item_tokens"  # inputs of the graphs, beside further features
+CONTEXT_TOKENS, ITEM_TOKENS = "context_tokens", "item_tokens"  # input names, beside those of other features
 CONTEXT_STATES, ITEM_STATES = "context_states", "item_states"
 
 
 class Engine:
-    """One interpreter with its graphs. Not for several threads at once.
+    """One interpreter with its graphs. Not thread-safe.
 
-    Each graph is called once here: its first call is its slowest.
-    Errors: ValueError for content that LiteRT cannot run, lacks a graph, or takes what it should not.
+    The constructor calls each graph once, since the first call is the slowest.
+    Raises: ValueError if LiteRT cannot run the content, a graph is missing, or a graph has unexpected inputs.
     """
 
     def __init__(self, content: bytes, graphs: LiteRtGraphs) -> None:
@@ -39,25 +40,27 @@ class Engine:
                 raise ValueError(f"{name} takes {sorted(details)}, expected {sorted(_inputs_of(name, graphs))}")
             run(**{key: np.zeros(detail["shape"], detail["dtype"]) for key, detail in details.items()})
 
-    def try_out(self) -> None:
-        """A call of the largest graph of each kind, to see how long they take."""
-        for run in {name.partition("_")[0]: run for name, run in self._run.items()}.values():  # the last of each
+    def run_largest_graphs(self) -> None:
+        """Calls the largest graph of each kind, to time them."""
+        # the last of each kind is the largest
+        for run in {name.partition("_")[0]: run for name, run in self._run.items()}.values():
             details = run.get_input_details().items()
             run(**{key: np.ones(detail["shape"], detail["dtype"]) for key, detail in details})
 
     def context_states(self, tokens: Tokens) -> States:
-        """The states [1 + c, width] of a query's tokens, int32 [n], padded to c."""
+        """Returns the states [1 + c, width] of a query's tokens, int32 [n], padded to c."""
         padded = self._context(tokens)
         return np.asarray(self._run[f"context_{padded.shape[1]}"](context_tokens=padded)["states"][0])
 
     def item_states(self, items: Sequence[Tokens]) -> list[States]:
-        """Each item's states [n, width], of its tokens int32 [n]."""
-        found: list[Any] = [None] * len(items)
+        """Returns each item's states [item_start + n, width]. items: each item's tokens, int32 [n]."""
+        all_states: list[Any] = [None] * len(items)
+        start = self._graphs.item_start
         for places, padded in self._calls(items):
             states = self._run[f"items_{padded.shape[1]}"](item_tokens=padded)["states"]
             for row, place in enumerate(places):
-                found[place] = states[row, : len(items[place])].copy()
-        return found
+                all_states[place] = states[row, : start + len(items[place])].copy()
+        return all_states
 
     def score(
         self,
@@ -66,11 +69,11 @@ class Engine:
         others: Mapping[str, NDArray[Any]],
         states: tuple[States, Sequence[States]] | None = None,
     ) -> NDArray[np.float32]:
-        """One query's items -> logits [items].
+        """Returns the logits [items] of one query's items.
 
-        context, items: each side's tokens, int32 [n], a separator last. others: each of the graphs' features, of the
-        context [...], of items [items, ...]. states: `context_states` and `item_states` of the same tokens; None
-        computes them, where there are any.
+        context, items: the query's and each item's tokens, int32 [n], a separator last.
+        others: the graphs' other features: context [...], item [items, ...].
+        states: `context_states` and `item_states` of the same tokens; if None, they are computed when needed.
         """
         context_inputs: dict[str, NDArray[Any]] = {CONTEXT_TOKENS: self._context(context)}
         context_inputs |= {n: others[n][np.newaxis] for n, level in self._graphs.features.items() if level == "context"}
@@ -82,10 +85,11 @@ class Engine:
         for places, padded in self._calls(items):
             inputs: dict[str, NDArray[Any]] = {
                 ITEM_TOKENS: padded,
-                **{name: self._some(values, places) for name, values in of_items.items()},
+                **{name: self._rows(values, places) for name, values in of_items.items()},
             }
             if self._graphs.split:
-                inputs[ITEM_STATES] = _side_by_side([item_states[place] for place in places], padded.shape)
+                rows = padded.shape[0], self._graphs.item_start + padded.shape[1]
+                inputs[ITEM_STATES] = _stacked([item_states[place] for place in places], rows)
             run = self._run[f"score_{context_inputs[CONTEXT_TOKENS].shape[1]}_{padded.shape[1]}"]
             scores[places] = run(**context_inputs, **inputs)["score"][: len(places)]
         return scores
@@ -94,7 +98,7 @@ class Engine:
         return _padded([tokens], 1, _length(self._graphs.context_lengths, len(tokens)))
 
     def _calls(self, items: Sequence[Tokens]) -> list[tuple[NDArray[np.intp], Tokens]]:
-        """Items that are scored together, of like lengths: their places, and their tokens [pairs, t]."""
+        """Batches items of similar lengths. Returns [(indices of the items, their tokens [pairs, t])]."""
         lengths, pairs = [len(tokens) for tokens in items], self._graphs.pairs
         order = np.argsort(lengths, kind="stable")
         calls = []
@@ -104,15 +108,15 @@ class Engine:
             calls.append((places, _padded([items[place] for place in places], pairs, longest)))
         return calls
 
-    def _some(self, values: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:
-        """Those items' values [pairs, ...], 0 behind the last."""
-        some = np.zeros((self._graphs.pairs, *values.shape[1:]), values.dtype)
-        some[: len(places)] = values[places]
-        return some
+    def _rows(self, values: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:
+        """Returns the values of the items at `places`, padded with 0 to [pairs, ...]."""
+        rows = np.zeros((self._graphs.pairs, *values.shape[1:]), values.dtype)
+        rows[: len(places)] = values[places]
+        return rows
 
 
 def signatures(graphs: LiteRtGraphs) -> list[str]:
-    """The names of the graphs."""
+    """Returns the names of all graphs."""
     scores = [f"score_{c}_{t}" for c in graphs.context_lengths for t in graphs.item_lengths]
     if not graphs.split:
         return scores
@@ -121,7 +125,7 @@ def signatures(graphs: LiteRtGraphs) -> list[str]:
 
 
 def _inputs_of(signature: str, graphs: LiteRtGraphs) -> set[str]:
-    """The inputs of a graph, by its name."""
+    """Returns the input names of a graph."""
     if signature.startswith("context_"):
         return {CONTEXT_TOKENS}
     if signature.startswith("items_"):
@@ -131,20 +135,20 @@ def _inputs_of(signature: str, graphs: LiteRtGraphs) -> set[str]:
 
 
 def _length(lengths: tuple[int, ...], tokens: int) -> int:
-    """The least length that holds so many tokens."""
+    """Returns the smallest length with room for this number of tokens."""
     return next(length for length in lengths if length >= tokens)
 
 
 def _padded(sides: Sequence[Tokens], rows: int, length: int) -> Tokens:
-    """int32 [rows, length], 0 behind each side's tokens."""
+    """Pads each side's tokens with 0. Returns int32 [rows, length]."""
     padded = np.zeros((rows, length), np.int32)
     for row, tokens in enumerate(sides):
         padded[row, : len(tokens)] = tokens
     return padded
 
 
-def _side_by_side(states: Sequence[States], shape: tuple[int, ...]) -> States:
-    """float32 [*shape, width], 0 behind each item's states."""
+def _stacked(states: Sequence[States], shape: tuple[int, ...]) -> States:
+    """Stacks the items' states, padded with 0. Returns float32 [*shape, width]."""
     together = np.zeros((*shape, states[0].shape[1]), np.float32)
     for row, of_item in enumerate(states):
         together[row, : len(of_item)] = of_item

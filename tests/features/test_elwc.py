@@ -78,7 +78,7 @@ def test_groups_and_views_encoded_together_are_those_encoded_alone(data: st.Data
 
 
 def test_an_encoder_keeps_few_values(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("features.elwc.MOST_KEPT", 10)
+    monkeypatch.setattr("features.elwc._MAX_CACHED_VALUES", 10)
     spec = spec_with(query={"type": "text", "level": "context"}, brand={"type": "categorical", "level": "item"})
     encoder = GroupEncoder(spec, "serving")
     for number in range(100):

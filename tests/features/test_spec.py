@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from features.errors import InputError
-from features.spec import BEHAVIOURS, RESERVED, load_spec, spec_from_json
+from features.spec import BEHAVIOUR_NAMES, RESERVED_NAMES, load_spec, spec_from_json
 from tests.features.specs import EVERY_TYPE, LABEL, every_type, sections, spec_with
 
 QUERY = {"query": {"type": "text", "level": "context"}}
@@ -164,8 +164,8 @@ def test_another_spec_is_refused_with_its_difference_and_the_remedy():
         r"build/dataset was made with other features \(brand: type 'categorical' here, 'text' there\): build it again"
     )
     with pytest.raises(InputError, match=expected):
-        every_type().refuse_difference(other, "build/dataset", "build it again")
-    every_type().refuse_difference(every_type(), "build/dataset", "build it again")
+        every_type().check_same_features(other, "build/dataset", "build it again")
+    every_type().check_same_features(every_type(), "build/dataset", "build it again")
 
 
 # --- what a task file may not say
@@ -214,7 +214,7 @@ def test_a_wrong_feature_is_refused_with_its_value_and_what_was_expected(section
         spec_from_json(section)
 
 
-@pytest.mark.parametrize("name", sorted(BEHAVIOURS))
+@pytest.mark.parametrize("name", sorted(BEHAVIOUR_NAMES))
 @pytest.mark.parametrize("role", ["regular", "id"])
 def test_behaviour_cannot_be_smuggled_in_as_a_feature_that_serving_sees(name: str, role: str):
     # "a label marked regular" is one of these: purchase
@@ -228,7 +228,7 @@ def test_behaviour_is_regular_by_default_and_so_refused():
         spec_from_json({**QUERY, **LABEL, "click": {"type": "bool", "level": "item"}})
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED))
+@pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
 def test_names_of_the_serving_contract_are_taken(name: str):
     with pytest.raises(InputError, match=f"name {name!r} is taken by the serving contract"):
         spec_with(**QUERY, **{name: item()})

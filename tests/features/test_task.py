@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from features.errors import InputError
-from features.task import SECTIONS, Section, load_task, parse_section
+from features.task import TASK_SECTIONS, Section, load_task, parse_section
 
 ROOT = Path(__file__).parents[2]
 
@@ -202,5 +202,5 @@ def test_every_task_litert_file_the_project_loads(path: Path):
     from features.spec import load_spec
 
     task = load_task(str(path))
-    assert set(task) <= set(SECTIONS)
+    assert set(task) <= set(TASK_SECTIONS)
     assert load_spec(task).regular

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.values import MAX_TEXT_BYTES, check_value
+from features.values import MAX_TEXT_BYTES, check_value, describe_type
 
 LARGEST = struct.unpack(">f", bytes.fromhex("7f7fffff"))[0]  # the largest finite float32
 
@@ -91,3 +91,16 @@ def test_a_long_value_is_shown_short():
     reason = check_value("int", 1, "x" * 10_000)[1]
     assert reason is not None
     assert len(reason) < 120
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        (None, "missing"), (True, "true"), ("jane@example.com", "text of 16 characters"),
+        (7, "a whole number of 1 digit"),
+        (-32470123456, "a negative whole number of 11 digits"), (10**50, "a whole number of 40 or more digits"),
+        (1.5, "a fractional number"), ([1, "x"], "a list of 2"), ({"jane": 1}, "an object of 1 fields"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_value_holds_nothing_of_it(raw, kind):
+    assert describe_type(raw) == kind
