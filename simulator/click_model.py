@@ -1,6 +1,6 @@
-"""Simulated behaviour: a production ranker decides positions, shoppers examine, click, add to cart and purchase.
+"""Simulated behaviour: a production ranker sets positions; shoppers examine, click, add to cart and purchase.
 
-Everything here is simulated, and pure: arrays in, arrays out, one random generator.
+Pure: arrays in, arrays out, one random generator.
 """
 
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field, model_validator
 
-from beam_jobs.shop import NO_ITEM, Bools, Candidates, Floats, Ints
 from features.task import Section
+from simulator.shop import NO_ITEM, BoolArray, Candidates, FloatArray, IntArray
 
-MILLISECONDS = 1000
+_MILLISECONDS = 1000
 
 
 class RankerConfig(Section):
@@ -26,7 +26,7 @@ class ExaminationConfig(Section):
     """P(examined | position) = (1 + position) ** -decay, position 0 being the top."""
 
     decay: float = Field(default=0.7, ge=0)  # eta
-    stop_after_add: float = Field(default=0.6, ge=0, le=1)  # probability of looking no further after an add-to-cart
+    stop_after_add: float = Field(default=0.6, ge=0, le=1)  # probability of leaving after an add-to-cart
 
 
 class Curve(Section):
@@ -43,8 +43,8 @@ class Curve(Section):
             raise ValueError(f"ceiling {self.ceiling} is below floor {self.floor}: exchange them")
         return self
 
-    def probability(self, x: Floats) -> Floats:
-        rise: Floats = (1 + np.tanh(self.steepness * (x - self.midpoint) / 2)) / 2  # the logistic, without overflow
+    def probability(self, x: FloatArray) -> FloatArray:
+        rise: FloatArray = (1 + np.tanh(self.steepness * (x - self.midpoint) / 2)) / 2  # the logistic, without overflow
         return self.floor + (self.ceiling - self.floor) * rise
 
 
@@ -56,15 +56,14 @@ class Delay(Section):
 
 
 class BehaviourConfig(Section):
-    """The behaviour model of docs/simulator.md."""
+    """Parameters of the behaviour model; docs/simulator.md gives the formulas."""
 
     ranker: RankerConfig = RankerConfig()
     examination: ExaminationConfig = ExaminationConfig()
     perception_noise: float = Field(default=0.2, ge=0)  # standard deviation of perceived minus true utility
     click: Curve = Curve(floor=0.01, ceiling=0.28, midpoint=0.65, steepness=5.0)  # given examination, x = perceived
-    add_to_cart: Curve = Curve(
-        floor=0.01, ceiling=0.22, midpoint=0.65, steepness=6.0
-    )  # given a click, x = true utility
+    # given a click, x = true utility
+    add_to_cart: Curve = Curve(floor=0.01, ceiling=0.22, midpoint=0.65, steepness=6.0)
     purchase: Curve = Curve(floor=0.3, ceiling=0.6, midpoint=0.5, steepness=5.0)  # given an add, x = true utility
     click_delay: Delay = Delay(median_seconds=15.0, sigma=1.0)  # after the impression
     add_delay: Delay = Delay(median_seconds=90.0, sigma=1.0)  # after the click
@@ -73,24 +72,26 @@ class BehaviourConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What happened at each position of each request. All arrays are [requests, n]; column = position, 0 the top.
+    """Events at each position of each request. All arrays are [requests, n]; column = position, 0 the top.
 
-    items, grades: as in Candidates, in the order shown; NO_ITEM behind the last.
-    click_ms, add_ms, purchase_ms: milliseconds after the impression, meaningful where the event is True.
+    items, grades: as in Candidates, in the order shown; NO_ITEM after the last.
+    click_ms, add_ms, purchase_ms: milliseconds after the impression, valid only where the event is True.
     """
 
-    items: Ints
-    grades: Ints
-    click: Bools
-    add_to_cart: Bools
-    purchase: Bools
-    click_ms: Ints
-    add_ms: Ints
-    purchase_ms: Ints
+    items: IntArray
+    grades: IntArray
+    click: BoolArray
+    add_to_cart: BoolArray
+    purchase: BoolArray
+    click_ms: IntArray
+    add_ms: IntArray
+    purchase_ms: IntArray
 
 
-def simulate(candidates: Candidates, overlap: Floats, config: BehaviourConfig, rng: np.random.Generator) -> Behaviour:
-    """Ranks each request's candidates and lets simulated shoppers act on them.
+def simulate_behaviour(
+    candidates: Candidates, overlap: FloatArray, config: BehaviourConfig, rng: np.random.Generator
+) -> Behaviour:
+    """Ranks each request's candidates and simulates the shoppers' actions.
 
     overlap: [requests, n], the token overlap of each candidate, in [0, 1].
     """
@@ -101,8 +102,8 @@ def simulate(candidates: Candidates, overlap: Floats, config: BehaviourConfig, r
     perceived = utility + config.perception_noise * rng.standard_normal(items.shape)
     click = examined & (rng.random(items.shape) < config.click.probability(perceived))
     add = click & (rng.random(items.shape) < config.add_to_cart.probability(utility))
-    stops = add & (rng.random(items.shape) < config.examination.stop_after_add)
-    reached = before_first(stops)
+    stopped = add & (rng.random(items.shape) < config.examination.stop_after_add)
+    reached = before_first(stopped)
     click, add = click & reached, add & reached
     purchase = add & (rng.random(items.shape) < config.purchase.probability(utility))
     click_ms = _delays(config.click_delay, items.shape, rng)
@@ -112,25 +113,27 @@ def simulate(candidates: Candidates, overlap: Floats, config: BehaviourConfig, r
     return Behaviour(items, grades, click, add, purchase, click_ms, add_ms, purchase_ms)
 
 
-def shown_order(candidates: Candidates, overlap: Floats, config: RankerConfig, rng: np.random.Generator) -> Ints:
-    """[requests, n]: the candidate's column at each position, the best score first, missing items last."""
+def shown_order(
+    candidates: Candidates, overlap: FloatArray, config: RankerConfig, rng: np.random.Generator
+) -> IntArray:
+    """[requests, n]: column of the candidate at each position, by descending score, missing items last."""
     score = config.utility_weight * candidates.utilities + config.overlap_weight * overlap
     score += config.noise * rng.standard_normal(score.shape)
     return np.argsort(np.where(candidates.items == NO_ITEM, np.inf, -score), axis=1, kind="stable")
 
 
-def examination(positions: int, config: ExaminationConfig) -> Floats:
-    """[positions]: the probability that a shopper looks at each position."""
+def examination(positions: int, config: ExaminationConfig) -> FloatArray:
+    """[positions]: the probability that a shopper examines each position."""
     return (1.0 + np.arange(positions)) ** -config.decay
 
 
-def before_first(stops: Bools) -> Bools:
-    """[requests, n]: True up to and at each row's first True of `stops`, False behind it."""
-    reached: Bools = np.cumsum(stops, axis=1) - stops == 0
+def before_first(stopped: BoolArray) -> BoolArray:
+    """[requests, n]: True up to and at each row's first True of `stopped`, False after it."""
+    reached: BoolArray = np.cumsum(stopped, axis=1) - stopped == 0
     return reached
 
 
-def _delays(delay: Delay, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
+def _delays(delay: Delay, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
     seconds = delay.median_seconds * np.exp(delay.sigma * rng.standard_normal(shape))
-    milliseconds: Ints = np.maximum(np.rint(seconds * MILLISECONDS), 1).astype(np.int64)
+    milliseconds: IntArray = np.maximum(np.rint(seconds * _MILLISECONDS), 1).astype(np.int64)
     return milliseconds

@@ -1,4 +1,4 @@
-"""Faults of real logs at given rates: duplicates, late events, unknown requests and items, malformed lines."""
+"""Adds duplicates, late events, unknown requests, unknown items and malformed lines at configured rates."""
 
 import re
 from collections import Counter
@@ -14,22 +14,22 @@ DAY_MS = 86_400_000
 
 
 class FaultsConfig(Section):
-    """Rates are probabilities for each event. All but `late` add a line: what truly happened stays in the log."""
+    """Fault rates, as probabilities per event. All but `late` add a line and keep the original event."""
 
-    duplicate: float = Field(default=0.005, ge=0, le=1)  # of the events: written twice
-    late: float = Field(default=0.002, ge=0, le=1)  # of the interactions: stamped `late_days` after they happened
+    duplicate: float = Field(default=0.005, ge=0, le=1)  # share of events written twice
+    late: float = Field(default=0.002, ge=0, le=1)  # share of interactions stamped `late_days` too late
     late_days: float = Field(default=45.0, gt=0)  # days; longer than the dataset's attribution windows
-    unknown_request: float = Field(default=0.001, ge=0, le=1)  # of the interactions: a further one of no known request
-    unknown_item: float = Field(default=0.0005, ge=0, le=1)  # of the interactions: a further one on an item not shown
-    malformed: float = Field(default=0.0005, ge=0, le=1)  # of the events: a further line that cannot be read
+    unknown_request: float = Field(default=0.001, ge=0, le=1)  # per interaction: adds one with an unknown request id
+    unknown_item: float = Field(default=0.0005, ge=0, le=1)  # per interaction: adds one on an item that was not shown
+    malformed: float = Field(default=0.0005, ge=0, le=1)  # per event: adds a line that cannot be parsed
 
 
 @dataclass(slots=True)
 class LogLine:
-    """One event as it will be written.
+    """One event to be written.
 
-    timestamp_ms: when it was logged. kind: impression | click | add_to_cart | purchase.
-    head, tail: the JSON before and behind the timestamp's digits. item: its item id for interactions, as JSON.
+    timestamp_ms: time of logging. kind: impression | click | add_to_cart | purchase.
+    head, tail: the JSON before and after the timestamp's digits. item: an interaction's item id, as JSON.
     """
 
     timestamp_ms: int
@@ -67,7 +67,7 @@ def _invalid_utf8(line: bytes) -> bytes:
     return line.replace(b'"event_id":"', b'"event_id":"\xff\xfe', 1)
 
 
-# how a line can be damaged; every kind makes a line that no reader may accept
+# ways to damage a line; every reader must reject the result
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "truncated": _truncated,
     "text_timestamp": _text_timestamp,
@@ -81,40 +81,40 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def inject_faults(
     lines: list[LogLine], config: FaultsConfig, prefix: str, rng: np.random.Generator
 ) -> tuple[list[tuple[int, bytes]], Counter[str]]:
-    """The lines to write, each with the time that orders it in the file, and how many faults of each kind there are.
+    """Returns the lines with faults, each with its sort time, and the number of faults by kind.
 
-    prefix: makes the ids of added events unique in the whole log.
+    prefix: makes the ids of added events unique across shards.
     """
     written: list[tuple[int, bytes]] = []
     counts: Counter[str] = Counter()
     damages = list(DAMAGES.items())
-    drawn = rng.random((len(lines), 6))
+    all_draws = rng.random((len(lines), 6))
     rates = config.late, config.duplicate, config.unknown_request, config.unknown_item, config.malformed
-    struck = (drawn[:, :5] < rates).any(axis=1).tolist()  # few are
+    faulty = (all_draws[:, :5] < rates).any(axis=1).tolist()  # few lines
     for index, line in enumerate(lines):
-        if not struck[index]:
+        if not faulty[index]:
             written.append((line.timestamp_ms, line.content))
             continue
-        chances, interaction = drawn[index], line.kind != "impression"
-        if interaction and chances[0] < config.late:
+        draws, interaction = all_draws[index], line.kind != "impression"
+        if interaction and draws[0] < config.late:
             line = replace(line, timestamp_ms=line.timestamp_ms + round(config.late_days * DAY_MS))
             counts[f"late {line.kind}"] += 1
         content = line.content
         written.append((line.timestamp_ms, content))
-        if chances[1] < config.duplicate:
+        if draws[1] < config.duplicate:
             counts[f"duplicate {line.kind}"] += 1
             written.append((line.timestamp_ms, content))
-        if interaction and chances[2] < config.unknown_request:
+        if interaction and draws[2] < config.unknown_request:
             counts[f"unknown_request {line.kind}"] += 1
-            stray = _renamed(content, b"%b.u%d" % (prefix.encode(), index))
-            stray = re.sub(rb'"request_id":"[^"]*"', b'"request_id":"lost-%b.%d"' % (prefix.encode(), index), stray)
-            written.append((line.timestamp_ms, stray))
-        if interaction and chances[3] < config.unknown_item:
+            added = _renamed(content, b"%b.u%d" % (prefix.encode(), index))
+            added = re.sub(rb'"request_id":"[^"]*"', b'"request_id":"lost-%b.%d"' % (prefix.encode(), index), added)
+            written.append((line.timestamp_ms, added))
+        if interaction and draws[3] < config.unknown_item:
             counts[f"unknown_item {line.kind}"] += 1
-            stray = _renamed(content, b"%b.i%d" % (prefix.encode(), index))
-            written.append((line.timestamp_ms, stray[: stray.rindex(line.item)] + b'"never-shown"}}'))
-        if chances[4] < config.malformed:
-            name, damage = damages[int(chances[5] * len(damages))]
+            added = _renamed(content, b"%b.i%d" % (prefix.encode(), index))
+            written.append((line.timestamp_ms, added[: added.rindex(line.item)] + b'"never-shown"}}'))
+        if draws[4] < config.malformed:
+            name, damage = damages[int(draws[5] * len(damages))]
             counts["malformed"] += 1
             counts[f"malformed: {name}"] += 1
             written.append((line.timestamp_ms, damage(content)))

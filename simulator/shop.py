@@ -1,4 +1,4 @@
-"""What the simulator needs of a shop, whatever its source: products, queries, candidates and their true relevance."""
+"""The interface of a simulated shop: products, queries, candidates and their true relevance."""
 
 import re
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from pydantic import model_validator
 
 from features.task import Section
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
-NO_ITEM = -1  # behind the last candidate of a request that has fewer than asked for
-WORD = re.compile(r"\w+")
+NO_ITEM = -1  # padding for requests with fewer candidates than requested
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """One row of the product table. title and the attributes are what a shop knows before any search."""
+class SimulatedProduct:
+    """One row of the product table: title and attributes known before any search."""
 
     item_id: str
     title: str
@@ -33,36 +33,36 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What retrieval found for some requests, in no particular order.
+    """Retrieved candidates of a batch of requests, in no particular order.
 
-    items: [requests, n] indexes into the shop's products; NO_ITEM where a request has fewer than n.
+    items: [requests, n] indexes into the shop's products; NO_ITEM if a request has fewer than n.
     grades: [requests, n], true relevance 0..3.
     utilities: [requests, n], true utility in [0, 1].
     """
 
-    items: Ints
-    grades: Ints
-    utilities: Floats
+    items: IntArray
+    grades: IntArray
+    utilities: FloatArray
 
 
 class Shop(Protocol):
-    """A source of relevance. Query texts are distinct; so are item ids."""
+    """A source of products, queries and relevance. Query texts and item ids are distinct."""
 
     @property
-    def products(self) -> Sequence[Product]: ...
+    def products(self) -> Sequence[SimulatedProduct]: ...
 
     @property
     def queries(self) -> Sequence[str]: ...
 
-    def candidates(self, queries: Ints, count: int, rng: np.random.Generator) -> Candidates:
-        """Candidates of requests that ask for `queries` (indexes, [requests]), `count` for each."""
+    def candidates(self, queries: IntArray, count: int, rng: np.random.Generator) -> Candidates:
+        """Draws `count` candidates for each request. queries: [requests], indexes of query texts."""
         ...
 
 
 class UtilityConfig(Section):
     """True utility in [0, 1] of a query-item pair: base[grade] + share_bonus[grade] * share.
 
-    share: matched attributes / stated attributes of the query, 1 if it states none; 0 where the source knows none.
+    share: matched attributes / stated attributes of the query, 1 if it states none; 0 if the source has no attributes.
     """
 
     base: tuple[float, float, float, float] = (0.0, 0.1, 0.4, 1.0)  # utility of grade 0, 1, 2, 3
@@ -77,36 +77,37 @@ class UtilityConfig(Section):
                 )
         return self
 
-    def utilities(self, grades: Ints, share: Floats | float = 0.0) -> Floats:
-        utilities: Floats = np.asarray(self.base)[grades] + np.asarray(self.share_bonus)[grades] * share
+    def utilities(self, grades: IntArray, share: FloatArray | float = 0.0) -> FloatArray:
+        utilities: FloatArray = np.asarray(self.base)[grades] + np.asarray(self.share_bonus)[grades] * share
         return utilities
 
 
 class TokenOverlap:
-    """The share of a query's tokens that a title holds: what a lexical ranker knows of a pair."""
+    """The share of a query's tokens that occur in a title: the signal of a lexical ranker."""
 
     def __init__(self, queries: Sequence[str], titles: Sequence[str]) -> None:
         ids: dict[str, int] = {}
         self._query_tokens = _token_matrix(queries, ids, padding=-1)
-        self._title_tokens = _token_matrix(titles, ids, padding=-2)  # equals no query token
+        self._title_tokens = _token_matrix(titles, ids, padding=-2)  # never equals a query token
         self._query_lengths = np.maximum((self._query_tokens >= 0).sum(axis=1), 1)
 
-    def share(self, queries: Ints, items: Ints) -> Floats:
+    def share(self, queries: IntArray, items: IntArray) -> FloatArray:
         """queries: [requests]; items: [requests, n]. Returns [requests, n] in [0, 1]."""
-        titles = [column[items] for column in self._title_tokens.T]  # a place in the title each: numpy is slow along it
-        found = np.zeros(items.shape, dtype=np.int64)
-        for wanted in self._query_tokens[queries].T:
-            held = np.zeros(items.shape, dtype=bool)
+        # one array per title position: numpy is slow along that axis
+        titles = [column[items] for column in self._title_tokens.T]
+        matched = np.zeros(items.shape, dtype=np.int64)
+        for query_token in self._query_tokens[queries].T:
+            in_title = np.zeros(items.shape, dtype=bool)
             for title in titles:
-                held |= title == wanted[:, None]
-            found += held
-        share: Floats = found / self._query_lengths[queries][:, None]
+                in_title |= title == query_token[:, None]
+            matched += in_title
+        share: FloatArray = matched / self._query_lengths[queries][:, None]
         return share
 
 
 def tokens(text: str) -> list[str]:
     """Lower-cased words and numbers."""
-    return WORD.findall(text.lower())
+    return _WORD.findall(text.lower())
 
 
 def _token_matrix(texts: Sequence[str], ids: dict[str, int], padding: int) -> npt.NDArray[np.int32]:

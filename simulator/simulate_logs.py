@@ -1,13 +1,12 @@
-"""Simulates a shop's search logs: events, a product table and, apart, the true relevance that only evaluation reads.
+"""Simulates a shop's search logs: events, a product table, and the true relevance, which only evaluation reads.
 
-python -m beam_jobs.simulate_logs --config configs/product_search.yaml --output build/demo/logs
+python -m simulator --config configs/product_search.yaml --output build/demo/logs
 """
 
 import argparse
 import hashlib
 import multiprocessing
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,15 +17,16 @@ from typing import Any
 import numpy as np
 import orjson
 
-from beam_jobs.catalogue_shop import CatalogueShop
-from beam_jobs.judged_pairs import JudgedPairsShop
-from beam_jobs.shop import Ints, Shop
-from beam_jobs.simulated_log import Funnel, Shard, Simulation, SimulatorConfig, gzipped
-from features.errors import InputError, exit_code_of
-from features.manifest import FILE_NAME, Manifest, stage_key
+from features.errors import InputError
+from features.manifest import PublishedManifest, stage_key
 from features.task import load_task, parse_section
+from simulator.catalogue.shop import CatalogueShop
+from simulator.judged_pairs import JudgedPairsShop
+from simulator.shop import IntArray, Shop
+from simulator.simulated_log import Funnel, LogShard, Simulation, SimulatorConfig, gzipped
 
-VERSION = 1  # raised when the same config gives other logs
+_LOGS_VERSION = 1  # raised when the same config gives other logs
+_PRODUCTS_FILE, _RELEVANCE_FILE = "products.jsonl.gz", "relevance.tsv.gz"
 
 
 def main() -> None:
@@ -39,80 +39,82 @@ def main() -> None:
 
 
 def simulate_logs(config: SimulatorConfig, output: str, judged_pairs: str | None, workers: int) -> None:
-    """Writes the log directory, unless it is there already, made from the same inputs.
+    """Writes the log directory, unless it is up to date.
 
     workers: processes; the output does not depend on them.
     Errors: InputError.
     """
-    # imported here because the spawned workers import this module, and Beam takes seconds that they need not spend
-    from beam_jobs import storage
+    # imported here because spawned workers import this module and do not need Beam, whose import takes seconds
+    from beam_jobs.sinks import output_directory, storage
 
     key = stage_key(
         stage="simulate_logs",
-        version=VERSION,
+        version=_LOGS_VERSION,
         simulator=config.model_dump(mode="json"),
-        judged_pairs=_sha256(_checked(judged_pairs, config)),
+        judged_pairs=_sha256(_check_judged_pairs(judged_pairs, config)),
     )
-    storage.refuse_foreign(output)
+    output_directory.check_output_directory(output)
     existing = storage.existing_manifest(output, LogsManifest)
     if existing and existing.stage_key == key:
+        output_directory.finish_killed_output(output)
         print(f"up to date: {output}")
         return
-    began = time.monotonic()
+    started = time.monotonic()
     print(f"simulating {config.requests:,} search requests (source: {config.source}; all behaviour is simulated)")
     simulation = Simulation(config, make_shop(config, judged_pairs))
     print(f"  {len(simulation.shop.products):,} products, {len(simulation.shop.queries):,} distinct queries")
-    with storage.building(output) as staging:
+    with output_directory.new_output_version(output) as version:
+        files = {}
         funnel, faults, lines, pairs = Funnel(), Counter[str](), 0, []
-        for shard in _made_shards(simulation, workers):
+        for shard in _simulate_shards(simulation, workers):
             name = f"events-{shard.index:05d}-of-{simulation.shards:05d}.jsonl.gz"
-            storage.write_bytes(storage.join(staging, name), shard.content)
+            files[name] = version.write(name, shard.content)
             funnel.add(shard.funnel)
             faults.update(shard.faults)
             lines += shard.lines
             pairs.append(shard.pairs)
             if shard.index % 4 == 3 or shard.index == simulation.shards - 1:
-                done, seconds = funnel.events["impression"], time.monotonic() - began
+                done, seconds = funnel.events["impression"], time.monotonic() - started
                 print(f"  {done:,} of {config.requests:,} requests, {seconds:.1f} s", flush=True)
         shown = np.unique(np.concatenate(pairs))
-        storage.write_bytes(storage.join(staging, "products.jsonl.gz"), product_table(simulation.shop))
-        storage.write_bytes(storage.join(staging, "relevance.tsv.gz"), relevance_table(simulation, shown))
-        summary = summary_of(funnel, faults, lines, len(shown), simulation)
+        files[_PRODUCTS_FILE] = version.write(_PRODUCTS_FILE, _product_table(simulation.shop))
+        files[_RELEVANCE_FILE] = version.write(_RELEVANCE_FILE, _relevance_table(simulation, shown))
+        summary = _summary(funnel, faults, lines, len(shown), simulation)
         options = {"simulator": config.model_dump(mode="json"), "summary": summary}
-        manifest = LogsManifest(stage_key=key, options=options)
-        storage.write_bytes(storage.join(staging, FILE_NAME), manifest.to_bytes())
-    print(_report(summary))
-    seconds = time.monotonic() - began
+        manifest = version.publish(LogsManifest(stage_key=key, options=options), files)
+        output_directory.print_unlisted_files(output, manifest)
+    print(_describe_summary(summary))
+    seconds = time.monotonic() - started
     print(f"wrote {output}: {simulation.shards} event files, products, true relevance, in {seconds:.1f} s")
 
 
-class LogsManifest(Manifest):
-    """What a directory of simulated logs says of itself; options: simulator (the config) and summary (the counts)."""
+class LogsManifest(PublishedManifest):
+    """Manifest of a directory of simulated logs; options: simulator (the config) and summary (the counts)."""
 
     kind: str = "logs"
 
 
 def make_shop(config: SimulatorConfig, judged_pairs: str | None) -> Shop:
-    """The source of relevance that the config names. Errors: InputError."""
-    path = _checked(judged_pairs, config)
+    """Builds the shop that the config names. Errors: InputError."""
+    path = _check_judged_pairs(judged_pairs, config)
     if path is not None:
         return JudgedPairsShop(path, config.utility)
     return CatalogueShop(config.catalogue, config.utility, config.seed)
 
 
-def product_table(shop: Shop) -> bytes:
-    """products.jsonl.gz: one product a line."""
+def _product_table(shop: Shop) -> bytes:
+    """products.jsonl.gz: one product per line."""
     return gzipped(b"".join(orjson.dumps(product.to_json()) + b"\n" for product in shop.products))
 
 
-def relevance_table(simulation: Simulation, pairs: Ints) -> bytes:
+def _relevance_table(simulation: Simulation, pairs: IntArray) -> bytes:
     """relevance.tsv.gz: query, item_id, relevance (0..3) of the pairs that were shown."""
     rows = ("\t".join(map(str, simulation.pair(key))) for key in pairs.tolist())
     return gzipped("\n".join(["query\titem_id\trelevance", *rows, ""]).encode())
 
 
-def summary_of(funnel: Funnel, faults: Counter[str], lines: int, pairs: int, simulation: Simulation) -> dict[str, Any]:
-    """The counts that the manifest keeps: as truly happened, then what the faults added."""
+def _summary(funnel: Funnel, faults: Counter[str], lines: int, pairs: int, simulation: Simulation) -> dict[str, Any]:
+    """The manifest's counts: events before faults, then the faults."""
     return {
         "products": len(simulation.shop.products),
         "queries": len(simulation.shop.queries),
@@ -128,7 +130,7 @@ def summary_of(funnel: Funnel, faults: Counter[str], lines: int, pairs: int, sim
     }
 
 
-def _report(summary: dict[str, Any]) -> str:
+def _describe_summary(summary: dict[str, Any]) -> str:
     events, requests_with = summary["events"], summary["requests_with"]
     requests = events["impression"]
     rates = [
@@ -154,7 +156,7 @@ def _percentages(counts: list[int]) -> str:
     return " ".join(f"{100 * count / total:.1f}" for count in counts)
 
 
-def _checked(judged_pairs: str | None, config: SimulatorConfig) -> str | None:
+def _check_judged_pairs(judged_pairs: str | None, config: SimulatorConfig) -> str | None:
     if config.source == "judged_pairs" and judged_pairs is None:
         raise InputError(
             "simulator.source is judged_pairs, but --judged-pairs is not given: give the path of a TSV of judged pairs"
@@ -178,7 +180,7 @@ def _sha256(path: str | None) -> str | None:
         ) from None
 
 
-def _made_shards(simulation: Simulation, workers: int) -> Iterator[Shard]:
+def _simulate_shards(simulation: Simulation, workers: int) -> Iterator[LogShard]:
     """All shards, in order."""
     workers = min(workers, simulation.shards)
     if workers == 1:
@@ -190,28 +192,27 @@ def _made_shards(simulation: Simulation, workers: int) -> Iterator[Shard]:
 
 @contextmanager
 def _pool(simulation: Simulation, workers: int) -> Iterator[Any]:
-    context = multiprocessing.get_context("spawn")  # a forked child would inherit whatever threads the caller has
-    with context.Pool(workers, initializer=_take, initargs=(simulation,)) as pool:
+    context = multiprocessing.get_context("spawn")  # a forked child would inherit locks held by the caller's threads
+    with context.Pool(workers, initializer=_init_worker, initargs=(simulation,)) as pool:
         yield pool
 
 
-_simulations: list[Simulation] = []  # in a worker process: the one that it makes shards of
+_worker_simulation: list[Simulation] = []  # in a worker process: its simulation
 
 
-def _take(simulation: Simulation) -> None:
-    _simulations[:] = [simulation]
+def _init_worker(simulation: Simulation) -> None:
+    _worker_simulation[:] = [simulation]
 
 
-def _shard_in_worker(index: int) -> Shard:
-    return _simulations[0].shard(index)
+def _shard_in_worker(index: int) -> LogShard:
+    return _worker_simulation[0].shard(index)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m beam_jobs.simulate_logs",
+        prog="python -m simulator",
         description="Simulates a shop's search logs (see docs/simulator.md). All behaviour in them is simulated.",
-        epilog="example:\n"
-        "  python -m beam_jobs.simulate_logs --config configs/product_search.yaml --output build/demo/logs",
+        epilog="example:\n  python -m simulator --config configs/product_search.yaml --output build/demo/logs",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", required=True, help="task file; its section `simulator` is read")
@@ -223,7 +224,3 @@ def _arguments() -> argparse.Namespace:
         "--workers", type=int, help="processes (default: one a core); the output does not depend on them"
     )
     return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code_of(main))

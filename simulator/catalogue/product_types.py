@@ -1,8 +1,7 @@
-"""The product types of the simulated shop: a table that a person can read and extend.
+"""The table of the simulated shop's product types.
 
-One type a line: names (the plain one first, then synonyms) | materials | sizes | who wears or uses it | price range |
-for accessories the type that they belong to. `[department/family: traits]` opens a family; types of one family are
-related to each other.
+One type per line: names (the plain one first, then synonyms) | materials | sizes | who wears or uses it | price range |
+for accessories their main type. `[department/family: traits]` starts a family; types of one family are related.
 """
 
 from dataclasses import dataclass
@@ -209,21 +208,21 @@ paper shredder, document cutter | plastic metal | volume_large | - | 30-280
 
 @dataclass(frozen=True, slots=True)
 class ProductType:
-    """What every product of one type has."""
+    """Properties shared by all products of one type."""
 
     names: tuple[str, ...]  # the plain one first
     department: str
     family: str
-    traits: tuple[str, ...]  # keys of catalogue_words.TRAITS
-    materials: tuple[str, ...]  # keys of catalogue_words.MATERIALS; empty: none
+    traits: tuple[str, ...]  # keys of words.TRAITS
+    materials: tuple[str, ...]  # keys of words.MATERIALS; empty: none
     sizes: str | None  # key of catalogue_words.SIZES
-    audiences: tuple[str, ...]  # keys of catalogue_words.AUDIENCES
+    audiences: tuple[str, ...]  # keys of words.AUDIENCES
     price: tuple[float, float]  # lowest and highest, in the shop's currency
     accessory_of: str | None  # the plain name of the main type
 
 
 def product_types(table: str = TABLE) -> tuple[ProductType, ...]:
-    """The table as types, in its order."""
+    """Parses the table, in its order."""
     types: list[ProductType] = []
     department, family, traits = "", "", ()  # type: str, str, tuple[str, ...]
     for line in table.strip().splitlines():

@@ -1,4 +1,4 @@
-"""What shoppers type: a type word, a synonym or a series, some attributes, plural forms and misspellings."""
+"""Simulated queries: a type word, synonym or series, some attributes, plural forms and misspellings."""
 
 import random
 from dataclasses import dataclass
@@ -6,68 +6,68 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from beam_jobs.catalogue import Catalogue, Codes
-from beam_jobs.catalogue_grammar import Attribute, Grammar
-from beam_jobs.catalogue_words import AUDIENCES, MATERIAL_WORDS, TRAITS, plural
 from features.errors import InputError
 from features.task import Section
+from simulator.catalogue.grammar import Attribute, Grammar
+from simulator.catalogue.products import AttributeCodes, Catalogue
+from simulator.catalogue.words import AUDIENCES, MATERIAL_WORDS, TRAITS, plural
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SHORTEST_MISSPELT = 5  # letters; shorter words are typed right
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+_MIN_MISSPELT_LETTERS = 5  # shorter words are never misspelt
 
 
 class QueriesConfig(Section):
     """The population of distinct queries, drawn once. Shares are probabilities."""
 
     count: int = Field(default=12000, ge=10, le=1_000_000)  # distinct queries
+    # probability of stating 0, 1, 2, ... attributes; sums to 1
     attributes: tuple[float, ...] = (
         0.25,
         0.35,
         0.25,
         0.15,
-    )  # probability of stating 0, 1, 2, ... attributes; sums to 1
-    series_alone: float = Field(
-        default=0.12, ge=0, le=1
-    )  # the series' name without a type word, where there is a series
+    )
+    # the series' name without a type word, where there is a series
+    series_alone: float = Field(default=0.12, ge=0, le=1)
     series_with_type: float = Field(default=0.10, ge=0, le=1)  # the series' name and a type word
-    synonym_share: float = Field(default=0.4, ge=0, le=1)  # of the type words: a synonym, not the plain name
-    plural_share: float = Field(default=0.25, ge=0, le=1)  # of the type words
-    shade_share: float = Field(default=0.3, ge=0, le=1)  # of the stated colours: the shade, not the family
-    substance_share: float = Field(default=0.6, ge=0, le=1)  # of the stated materials: 'oak', not 'wooden'
-    typo_rate: float = Field(default=0.08, ge=0, le=1)  # of the words of 5 letters or more
-    shuffled_share: float = Field(default=0.15, ge=0, le=1)  # of the queries: word groups in any order
+    synonym_share: float = Field(default=0.4, ge=0, le=1)  # share of type words that are synonyms
+    plural_share: float = Field(default=0.25, ge=0, le=1)  # share of type words in the plural
+    shade_share: float = Field(default=0.3, ge=0, le=1)  # share of stated colours given as the shade
+    substance_share: float = Field(default=0.6, ge=0, le=1)  # share of stated materials given as 'oak', not 'wooden'
+    typo_rate: float = Field(default=0.08, ge=0, le=1)  # share of misspelt words, of words of 5 letters or more
+    shuffled_share: float = Field(default=0.15, ge=0, le=1)  # share of queries with word groups in random order
 
 
 @dataclass(frozen=True, slots=True)
 class QueryPopulation:
-    """What shoppers ask for.
+    """The distinct queries of the shop.
 
     texts: distinct. types: int16 [queries]. stated: int16 [queries, attributes], -1 where nothing is stated.
     """
 
     texts: tuple[str, ...]
-    types: Codes
-    stated: Codes
+    types: AttributeCodes
+    stated: AttributeCodes
 
 
-# how readily shoppers state an attribute, relative to the others
-READINESS = {
+# relative probability that shoppers state an attribute
+_ATTRIBUTE_WEIGHTS = {
     Attribute.BRAND: 1.0, Attribute.COLOUR: 1.0, Attribute.MATERIAL: 0.7, Attribute.SIZE: 0.8,
     Attribute.AUDIENCE: 1.0, Attribute.TRAIT: 0.7, Attribute.FITS: 2.5,
 }  # fmt: skip
 
 # the order of word groups; -1 is the head (type word or series)
-GROUP_ORDER = {
+_GROUP_ORDER = {
     Attribute.AUDIENCE: -6, Attribute.BRAND: -5, Attribute.TRAIT: -4, Attribute.COLOUR: -3, Attribute.MATERIAL: -2,
     Attribute.SIZE: 1, Attribute.FITS: 2,
 }  # fmt: skip
-HEAD_ORDER = -1
+_HEAD_ORDER = -1
 
 
 def draw_queries(catalogue: Catalogue, config: QueriesConfig, seed: int) -> QueryPopulation:
-    """`config.count` distinct queries, each of which describes some product of the catalogue.
+    """Draws `config.count` distinct queries, each describing some product of the catalogue.
 
-    Errors: InputError when the attributes' probabilities do not sum to 1, or the grammar cannot make that many.
+    Errors: InputError when the attributes' probabilities do not sum to 1, or the grammar allows fewer queries.
     """
     if abs(sum(config.attributes) - 1) > 1e-6 or min(config.attributes) < 0:
         raise InputError(
@@ -98,16 +98,16 @@ def draw_queries(catalogue: Catalogue, config: QueriesConfig, seed: int) -> Quer
 def _query(
     kind: int, codes: list[int], grammar: Grammar, config: QueriesConfig, rng: random.Random
 ) -> tuple[str, list[int]]:
-    """A query for a product of type `kind` with the attributes `codes`: its text and what it states."""
+    """Text and stated attributes of a query for a product of type `kind` with the attributes `codes`."""
     stated = [-1] * len(Attribute)
-    groups = [(HEAD_ORDER, _head(kind, codes, stated, grammar, config, rng))]
-    for attribute in _chosen(codes, stated, config, rng):
-        groups.append((GROUP_ORDER[attribute], _state(attribute, codes, stated, grammar, config, rng)))
+    groups = [(_HEAD_ORDER, _head(kind, codes, stated, grammar, config, rng))]
+    for attribute in _draw_attributes(codes, stated, config, rng):
+        groups.append((_GROUP_ORDER[attribute], _state(attribute, codes, stated, grammar, config, rng)))
     groups.sort()
     if rng.random() < config.shuffled_share:
         rng.shuffle(groups)
     words = " ".join(text for _, text in groups).split()
-    return " ".join(misspelt(word, rng) if _slips(word, config, rng) else word for word in words), stated
+    return " ".join(misspell(word, rng) if _is_misspelt(word, config, rng) else word for word in words), stated
 
 
 def _head(
@@ -127,12 +127,13 @@ def _head(
     return line if form < config.series_alone else f"{line} {name}"
 
 
-def _chosen(codes: list[int], stated: list[int], config: QueriesConfig, rng: random.Random) -> list[Attribute]:
-    """Which attributes are stated: as many as `config.attributes` says, by readiness, without repetition."""
+def _draw_attributes(codes: list[int], stated: list[int], config: QueriesConfig, rng: random.Random) -> list[Attribute]:
+    """Draws the stated attributes: their number by `config.attributes`, then by weight without replacement."""
     count = rng.choices(range(len(config.attributes)), weights=config.attributes)[0]
-    open_ones = [one for one in READINESS if codes[one] >= 0 and stated[one] < 0]
-    open_ones.sort(key=lambda one: rng.random() ** (1 / READINESS[one]), reverse=True)  # weighted, without replacement
-    return open_ones[:count]
+    available = [attribute for attribute in _ATTRIBUTE_WEIGHTS if codes[attribute] >= 0 and stated[attribute] < 0]
+    # weighted, without replacement
+    available.sort(key=lambda attribute: rng.random() ** (1 / _ATTRIBUTE_WEIGHTS[attribute]), reverse=True)
+    return available[:count]
 
 
 def _state(
@@ -143,7 +144,7 @@ def _state(
     config: QueriesConfig,
     rng: random.Random,
 ) -> str:
-    """Writes what is stated into `stated` and returns its words. A shade states its family too, as a material does."""
+    """Records an attribute in `stated` and returns its words. A shade or substance also states its family."""
     code = codes[attribute]
     stated[attribute] = code
     if attribute is Attribute.BRAND:
@@ -167,18 +168,18 @@ def _state(
     return f"for {grammar.series[code].name}"
 
 
-def _slips(word: str, config: QueriesConfig, rng: random.Random) -> bool:
-    return len(word) >= SHORTEST_MISSPELT and word.isalpha() and rng.random() < config.typo_rate
+def _is_misspelt(word: str, config: QueriesConfig, rng: random.Random) -> bool:
+    return len(word) >= _MIN_MISSPELT_LETTERS and word.isalpha() and rng.random() < config.typo_rate
 
 
-def misspelt(word: str, rng: random.Random) -> str:
-    """One slip behind the first letter: a letter lost, doubled, swapped with the next, or another one."""
-    place = rng.randrange(1, len(word) - 1)
-    slip = rng.randrange(4)
-    if slip == 0:
-        return word[:place] + word[place + 1 :]
-    if slip == 1:
-        return word[: place + 1] + word[place:]
-    if slip == 2:
-        return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
-    return word[:place] + rng.choice(LETTERS) + word[place + 1 :]
+def misspell(word: str, rng: random.Random) -> str:
+    """One error after the first letter: a letter dropped, doubled, swapped with the next or replaced."""
+    index = rng.randrange(1, len(word) - 1)
+    error = rng.randrange(4)
+    if error == 0:
+        return word[:index] + word[index + 1 :]
+    if error == 1:
+        return word[: index + 1] + word[index:]
+    if error == 2:
+        return word[:index] + word[index + 1] + word[index] + word[index + 2 :]
+    return word[:index] + rng.choice(_ALPHABET) + word[index + 1 :]

@@ -1,10 +1,10 @@
-"""The words of the simulated shop's titles and queries, other than the types themselves.
+"""Words of the simulated shop's titles and queries, except the types.
 
-Brands and series are invented from syllables when a catalogue is drawn; a likeness to a real name is an accident.
+Brands and series are generated from syllables; any resemblance to real names is accidental.
 """
 
-# family -> shades; a title mostly names the shade, a shopper mostly the family
-COLOURS: dict[str, tuple[str, ...]] = {
+# family -> shades; titles mostly name the shade, queries mostly the family
+COLOUR_SHADES: dict[str, tuple[str, ...]] = {
     "blue": ("navy", "cobalt", "azure", "indigo", "teal"),
     "red": ("crimson", "scarlet", "burgundy", "ruby"),
     "green": ("olive", "emerald", "sage", "mint", "forest"),
@@ -45,7 +45,7 @@ MATERIAL_WORDS: dict[str, tuple[str, ...]] = {
     "paper": ("paper",),
 }
 
-# scheme -> sizes, each with the notations in which titles and queries write it
+# scheme -> sizes, each with its notations in titles and queries
 SIZES: dict[str, tuple[tuple[str, ...], ...]] = {
     "volume": (
         ("250 ml", "0.25 l", "8 oz"),
@@ -186,7 +186,7 @@ TRAITS: dict[str, tuple[str, ...]] = {
     "wireless": ("wireless", "bluetooth"),
 }
 
-# phrases that say nothing of what a product is, department by chance
+# phrases that are uninformative about the product
 FILLERS: tuple[str, ...] = (
     "great gift", "new model", "best value", "for home and office", "modern design", "classic style", "premium quality",
     "everyday use", "top rated", "limited edition", "for living room", "for bedroom", "for kitchen", "for garden",
@@ -206,7 +206,7 @@ IRREGULAR_PLURALS = {"bookshelf": "bookshelves", "computer mouse": "computer mic
 
 
 def plural(name: str) -> str:
-    """A type's name in the plural, as shoppers type it: 'wine glass' -> 'wine glasses'; plurals stay as they are."""
+    """The plural of a type's name: 'wine glass' -> 'wine glasses'; plurals stay unchanged."""
     if name in IRREGULAR_PLURALS:
         return IRREGULAR_PLURALS[name]
     if name in MASS_NOUNS or (name.endswith("s") and not name.endswith("ss")):

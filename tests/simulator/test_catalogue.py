@@ -5,14 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from beam_jobs.catalogue import ProductsConfig, draw_catalogue
-from beam_jobs.catalogue_grammar import Attribute, build_grammar
-from beam_jobs.catalogue_queries import QueriesConfig, draw_queries, misspelt
-from beam_jobs.catalogue_shop import CatalogueConfig, CatalogueShop, MixConfig, first_distinct, grade_pairs
-from beam_jobs.catalogue_words import AUDIENCES, MATERIAL_WORDS, MATERIALS, SIZES, TRAITS, plural
-from beam_jobs.product_types import product_types
-from beam_jobs.shop import TokenOverlap, UtilityConfig, tokens
 from features.errors import InputError
+from simulator.catalogue.grammar import Attribute, build_grammar
+from simulator.catalogue.product_types import product_types
+from simulator.catalogue.products import ProductsConfig, draw_catalogue
+from simulator.catalogue.queries import QueriesConfig, draw_queries, misspell
+from simulator.catalogue.shop import CatalogueConfig, CatalogueShop, MixConfig, first_distinct, grade_pairs
+from simulator.catalogue.words import AUDIENCES, MATERIAL_WORDS, MATERIALS, SIZES, TRAITS, plural
+from simulator.shop import TokenOverlap, UtilityConfig, tokens
 
 SMALL = CatalogueConfig(products=ProductsConfig(count=4000), queries=QueriesConfig(count=800))
 
@@ -236,7 +236,7 @@ def test_token_overlap_is_the_share_of_query_tokens_in_the_title():
 # ---- words ----
 
 
-def test_plurals_as_shoppers_type_them():
+def test_plurals_of_type_names():
     singular = ["sofa", "wine glass", "paintbrush", "bookshelf", "puppy", "jeans", "cutlery", "toy"]
     assert [plural(name) for name in singular] == [
         "sofas", "wine glasses", "paintbrushes", "bookshelves", "puppies", "jeans", "cutlery", "toys",
@@ -245,9 +245,9 @@ def test_plurals_as_shoppers_type_them():
 
 def test_a_misspelt_word_keeps_its_first_letter_and_nearly_its_length():
     rng = random.Random(0)
-    slips = {misspelt("leather", rng) for _ in range(500)}
-    assert {"laether", "leathher", "lether"} <= slips
-    assert all(slip[0] == "l" and abs(len(slip) - 7) <= 1 for slip in slips)
+    misspellings = {misspell("leather", rng) for _ in range(500)}
+    assert {"laether", "leathher", "lether"} <= misspellings
+    assert all(slip[0] == "l" and abs(len(slip) - 7) <= 1 for slip in misspellings)
 
 
 def test_without_typos_and_shuffles_the_words_of_a_query_are_known():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from beam_jobs.behaviour import (
+from simulator.click_model import (
     Behaviour,
     BehaviourConfig,
     Curve,
@@ -12,9 +12,9 @@ from beam_jobs.behaviour import (
     before_first,
     examination,
     shown_order,
-    simulate,
+    simulate_behaviour,
 )
-from beam_jobs.shop import NO_ITEM, Candidates, UtilityConfig
+from simulator.shop import NO_ITEM, Candidates, UtilityConfig
 
 REQUESTS = 20_000
 ALWAYS = Curve(floor=1.0, ceiling=1.0, midpoint=0.0, steepness=1.0)
@@ -35,7 +35,7 @@ def candidates(utilities: list[float], requests: int = 1, missing: int = 0) -> C
 
 def run(shown: Candidates, **fields: object) -> Behaviour:
     config = BehaviourConfig(**{"ranker": RankerConfig(noise=0.0), **fields})  # type: ignore[arg-type]
-    return simulate(shown, np.zeros(shown.items.shape), config, np.random.default_rng(3))
+    return simulate_behaviour(shown, np.zeros(shown.items.shape), config, np.random.default_rng(3))
 
 
 def test_examination_is_a_power_of_the_position():
@@ -74,11 +74,11 @@ def test_ranker_without_noise_sorts_by_the_weighted_sum():
     assert shown_order(shown, overlap, config, np.random.default_rng(0)).tolist() == [[0, 2, 1]]
 
 
-def test_missing_items_are_shown_last_and_never_touched():
+def test_missing_items_are_last_and_get_no_interaction():
     shown = candidates([0.1, 0.2, 0.9, 0.9], requests=50, missing=2)
-    happened = run(shown, examination=EXAMINE_ALL, click=ALWAYS, add_to_cart=ALWAYS, purchase=ALWAYS)
-    assert happened.items.tolist() == [[1, 0, NO_ITEM, NO_ITEM]] * 50
-    assert happened.click.tolist() == [[True, True, False, False]] * 50
+    behaviour = run(shown, examination=EXAMINE_ALL, click=ALWAYS, add_to_cart=ALWAYS, purchase=ALWAYS)
+    assert behaviour.items.tolist() == [[1, 0, NO_ITEM, NO_ITEM]] * 50
+    assert behaviour.click.tolist() == [[True, True, False, False]] * 50
 
 
 def test_before_first_is_true_up_to_and_at_the_first_stop():
@@ -86,31 +86,31 @@ def test_before_first_is_true_up_to_and_at_the_first_stop():
     assert before_first(stops).tolist() == [[True, True, False, False], [True, True, True, True]]
 
 
-def test_a_shopper_who_adds_and_always_stops_touches_nothing_below():
+def test_a_shopper_who_stops_after_an_add_interacts_with_nothing_below():
     config = {"click": ALWAYS, "add_to_cart": ALWAYS, "purchase": ALWAYS}
-    happened = run(candidates([0.9, 0.5, 0.1]), examination=ExaminationConfig(decay=0.0, stop_after_add=1.0), **config)
-    assert happened.click.tolist() == happened.purchase.tolist() == [[True, False, False]]
+    behaviour = run(candidates([0.9, 0.5, 0.1]), examination=ExaminationConfig(decay=0.0, stop_after_add=1.0), **config)
+    assert behaviour.click.tolist() == behaviour.purchase.tolist() == [[True, False, False]]
 
 
-def test_what_is_not_examined_is_not_clicked():
+def test_unexamined_items_are_not_clicked():
     far = ExaminationConfig(decay=1000.0, stop_after_add=0.0)
-    happened = run(candidates([0.9, 0.5, 0.1], requests=100), examination=far, click=ALWAYS, add_to_cart=NEVER)
-    assert happened.click.tolist() == [[True, False, False]] * 100
+    behaviour = run(candidates([0.9, 0.5, 0.1], requests=100), examination=far, click=ALWAYS, add_to_cart=NEVER)
+    assert behaviour.click.tolist() == [[True, False, False]] * 100
 
 
 def test_only_clicked_items_are_added_and_only_added_ones_purchased():
     half = Curve(floor=0.5, ceiling=0.5, midpoint=0.0, steepness=1.0)
     shown = candidates([0.9, 0.5, 0.1], requests=2000)
-    happened = run(shown, examination=EXAMINE_ALL, click=half, add_to_cart=half, purchase=half)
-    assert not (happened.add_to_cart & ~happened.click).any()
-    assert not (happened.purchase & ~happened.add_to_cart).any()
-    rates = [events.mean() for events in (happened.click, happened.add_to_cart, happened.purchase)]
+    behaviour = run(shown, examination=EXAMINE_ALL, click=half, add_to_cart=half, purchase=half)
+    assert not (behaviour.add_to_cart & ~behaviour.click).any()
+    assert not (behaviour.purchase & ~behaviour.add_to_cart).any()
+    rates = [events.mean() for events in (behaviour.click, behaviour.add_to_cart, behaviour.purchase)]
     assert rates == pytest.approx([1 / 2, 1 / 4, 1 / 8], abs=0.02)  # 6000 draws: a deviation of 0.0065 at most
 
 
 def test_click_rate_is_examination_times_the_curve():
     curve = Curve(floor=0.0, ceiling=1.0, midpoint=0.5, steepness=4.0)
-    happened = run(
+    behaviour = run(
         candidates([0.5] * 4, requests=REQUESTS),
         examination=ExaminationConfig(decay=0.7, stop_after_add=0.0),
         perception_noise=0.0,
@@ -118,10 +118,10 @@ def test_click_rate_is_examination_times_the_curve():
         add_to_cart=NEVER,
     )
     expected = [0.5 * (1 + position) ** -0.7 for position in range(4)]
-    assert happened.click.mean(axis=0) == pytest.approx(expected, abs=0.015)  # 4 deviations of sqrt(1/4 / 20000)
+    assert behaviour.click.mean(axis=0) == pytest.approx(expected, abs=0.015)  # 4 deviations of sqrt(1/4 / 20000)
 
 
-def test_perception_noise_makes_good_items_be_missed_and_bad_ones_be_tried():
+def test_perception_noise_lowers_clicks_on_good_items_and_raises_them_on_bad_ones():
     step = Curve(floor=0.0, ceiling=1.0, midpoint=0.5, steepness=1000.0)
     shown = candidates([0.7, 0.3], requests=REQUESTS)
     certain = run(shown, examination=EXAMINE_ALL, perception_noise=0.0, click=step, add_to_cart=NEVER)
@@ -132,19 +132,19 @@ def test_perception_noise_makes_good_items_be_missed_and_bad_ones_be_tried():
 
 
 def test_delays_without_spread_add_up():
-    happened = run(
+    behaviour = run(
         candidates([0.9]),
         click_delay=Delay(median_seconds=10.0, sigma=0.0),
         add_delay=Delay(median_seconds=60.0, sigma=0.0),
         purchase_delay=Delay(median_seconds=600.0, sigma=0.0),
     )
-    assert (happened.click_ms[0, 0], happened.add_ms[0, 0], happened.purchase_ms[0, 0]) == (10_000, 70_000, 670_000)
+    assert (behaviour.click_ms[0, 0], behaviour.add_ms[0, 0], behaviour.purchase_ms[0, 0]) == (10_000, 70_000, 670_000)
 
 
 def test_purchases_follow_in_minutes_to_days():
-    happened = run(candidates([0.9], requests=REQUESTS))
-    hours = (happened.purchase_ms - happened.add_ms) / 3_600_000
-    assert (happened.click_ms < happened.add_ms).all()
-    assert (happened.add_ms < happened.purchase_ms).all()
+    behaviour = run(candidates([0.9], requests=REQUESTS))
+    hours = (behaviour.purchase_ms - behaviour.add_ms) / 3_600_000
+    assert (behaviour.click_ms < behaviour.add_ms).all()
+    assert (behaviour.add_ms < behaviour.purchase_ms).all()
     assert np.median(hours) == pytest.approx(0.5, rel=0.05)
     assert hours.max() > 48

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_jobs.judged_pairs import JudgedPairsShop, read_pairs
-from beam_jobs.shop import NO_ITEM, UtilityConfig
 from features.errors import InputError
+from simulator.judged_pairs import JudgedPairsShop, read_judged_pairs
+from simulator.shop import NO_ITEM, UtilityConfig
 
 HEADER = "query_id\tquery\tproduct_id\ttitle\tesci_label\tgain"
 
@@ -51,22 +51,22 @@ def test_a_pair_judged_twice_keeps_its_higher_gain_and_query_texts_are_merged(tm
 )
 def test_wrong_judged_pairs_are_refused_with_file_and_line(tmp_path, rows, header, message):
     with pytest.raises(InputError, match=message):
-        list(read_pairs(pairs_file(tmp_path, *rows, header=header)))
+        list(read_judged_pairs(pairs_file(tmp_path, *rows, header=header)))
 
 
-def test_judged_pairs_that_are_no_text_or_no_gzip_are_refused(tmp_path):
+def test_judged_pairs_that_are_not_utf_8_or_not_gzip_are_refused(tmp_path):
     latin = tmp_path / "latin.tsv"
     latin.write_bytes(HEADER.encode() + b"\n1\tcaf\xe9\tb\tc\tE\t3\n")
     with pytest.raises(InputError, match=r"latin\.tsv, line 2: not UTF-8"):
-        list(read_pairs(str(latin)))
+        list(read_judged_pairs(str(latin)))
     plain = tmp_path / "plain.tsv.gz"
     plain.write_text(HEADER)
     with pytest.raises(InputError, match=r"cannot read judged pairs .*plain\.tsv\.gz"):
-        list(read_pairs(str(plain)))
+        list(read_judged_pairs(str(plain)))
 
 
-def test_an_empty_litert_file_judged_pairs_is_refused(tmp_path):
+def test_an_empty_file_of_judged_pairs_is_refused(tmp_path):
     empty = tmp_path / "empty.tsv"
     empty.touch()
     with pytest.raises(InputError, match=r"empty\.tsv holds no judged pair"):
-        list(read_pairs(str(empty)))
+        list(read_judged_pairs(str(empty)))

@@ -14,13 +14,14 @@ import yaml
 from google.protobuf import json_format
 from pydantic import BaseModel
 
-from beam_jobs.logs import INTERACTIONS, Event, Malformed, read_event
-from beam_jobs.simulate_logs import LogsManifest, make_shop, simulate_logs
-from beam_jobs.simulated_log import Funnel, Simulation, SimulatorConfig
+from beam_jobs.sources.native_log import INTERACTIONS, Event, Malformed, read_event
 from features.errors import InputError
 from features.manifest import parse_manifest
 from features.task import load_task, parse_section
 from protos import search_log_pb2
+from simulator.simulate_logs import LogsManifest, make_shop, simulate_logs
+from simulator.simulated_log import Funnel, Simulation, SimulatorConfig
+from tests.published import contents, version_of
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("PRIVRANK_DATA", ROOT.parent / "shared" / "data")) / "esci150" / "pairs.tsv.gz"
@@ -39,7 +40,7 @@ def config_of(**fields: Any) -> SimulatorConfig:
 
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "ignore", "-m", "beam_jobs.simulate_logs", *arguments]
+    command = [sys.executable, "-W", "ignore", "-m", "simulator", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
 
 
@@ -49,12 +50,8 @@ def task_file(folder: Path, **fields: Any) -> str:
     return str(path)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "manifest.json"}
-
-
 def lines_of(folder: Path) -> list[bytes]:
-    files = sorted(folder.glob("events-*.jsonl.gz"))
+    files = sorted(version_of(folder).glob("events-*.jsonl.gz"))
     return [line for path in files for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
@@ -102,7 +99,7 @@ def test_a_second_run_is_up_to_date_and_a_changed_config_runs_again(tmp_path, ca
 
 
 def test_gzip_files_carry_no_time(clean):
-    for path in clean.glob("*.gz"):
+    for path in version_of(clean).glob("*.gz"):
         assert path.read_bytes()[4:8] == bytes(4), path.name
 
 
@@ -139,10 +136,7 @@ def parameters_of(section: type[BaseModel]) -> Iterator[str]:
 def test_help_shows_an_example():
     done = run_command("--help")
     assert done.returncode == 0
-    assert (
-        "python -m beam_jobs.simulate_logs --config configs/product_search.yaml --output build/demo/logs\n"
-        in done.stdout
-    )
+    assert "python -m simulator --config configs/product_search.yaml --output build/demo/logs\n" in done.stdout
 
 
 # ---- the log ----
@@ -182,7 +176,7 @@ def test_interactions_follow_their_impression_on_a_shown_item_and_ids_are_unique
 
 
 def test_files_are_ordered_by_time_and_cover_the_days(clean):
-    for path in clean.glob("events-*.jsonl.gz"):
+    for path in version_of(clean).glob("events-*.jsonl.gz"):
         stamps = [json.loads(line)["timestamp_ms"] for line in gzip.decompress(path.read_bytes()).splitlines()]
         assert stamps == sorted(stamps)
     stamps = [event.timestamp_ms for event in events_of(clean) if event.type == "impression"]
@@ -200,7 +194,10 @@ def test_the_evening_is_busier_than_the_early_morning():
 
 
 def test_product_table_holds_every_shown_item_with_its_title(clean):
-    rows = [json.loads(line) for line in gzip.decompress((clean / "products.jsonl.gz").read_bytes()).splitlines()]
+    rows = [
+        json.loads(line)
+        for line in gzip.decompress((version_of(clean) / "products.jsonl.gz").read_bytes()).splitlines()
+    ]
     assert len({row["item_id"] for row in rows}) == len(rows) == 800
     assert all(set(row) == {"item_id", "title", "brand", "price", "rating"} for row in rows)
     shown = {
@@ -210,7 +207,7 @@ def test_product_table_holds_every_shown_item_with_its_title(clean):
 
 
 def test_relevance_is_of_the_pairs_that_were_shown_and_true(clean):
-    header, *rows = gzip.decompress((clean / "relevance.tsv.gz").read_bytes()).decode().splitlines()
+    header, *rows = gzip.decompress((version_of(clean) / "relevance.tsv.gz").read_bytes()).decode().splitlines()
     assert header == "query\titem_id\trelevance"
     table = {(query, item): int(grade) for query, item, grade in (row.split("\t") for row in rows)}
     assert len(table) == len(rows)
@@ -229,7 +226,10 @@ def test_relevance_is_of_the_pairs_that_were_shown_and_true(clean):
 def test_titles_can_stand_in_the_impression(tmp_path):
     output = tmp_path / "logs"
     simulate_logs(config_of(requests=20, features_in="impression", faults=NO_FAULTS), str(output), None, workers=1)
-    products = [json.loads(line) for line in gzip.decompress((output / "products.jsonl.gz").read_bytes()).splitlines()]
+    products = [
+        json.loads(line)
+        for line in gzip.decompress((version_of(output) / "products.jsonl.gz").read_bytes()).splitlines()
+    ]
     titles = {row["item_id"]: row["title"] for row in products}
     impression = next(event for event in events_of(output) if event.type == "impression")
     for item in impression.body["items"]:
@@ -238,7 +238,7 @@ def test_titles_can_stand_in_the_impression(tmp_path):
 
 def test_fewer_requests_than_shards_leave_no_empty_file(tmp_path):
     simulate_logs(config_of(requests=3), str(tmp_path / "logs"), None, workers=2)
-    assert len(list((tmp_path / "logs").glob("events-*-of-00003.jsonl.gz"))) == 3
+    assert len(list(version_of(tmp_path / "logs").glob("events-*-of-00003.jsonl.gz"))) == 3
 
 
 def test_the_demo_has_the_funnel_of_a_shop():
