@@ -1,4 +1,4 @@
-"""Behaviour logs -> datasets of query groups, with Apache Beam; and the simulator that makes such logs."""
+"""Behaviour logs -> datasets of query groups, with Apache Beam."""
 
 import warnings
 

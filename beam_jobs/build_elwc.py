@@ -17,6 +17,11 @@ Any option of Apache Beam may follow, such as --direct_num_workers 4 --direct_ru
 --runner DataflowRunner --project P --region R --temp_location gs://B/tmp.
 """
 
+from features.termination import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm()  # before the imports, which take seconds
+
 import argparse
 import logging
 import os
@@ -24,61 +29,49 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import orjson
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs import caps, dates, locales
-from beam_jobs import pipeline as job
-from beam_jobs.blocks import Block
-from beam_jobs.counting import DEAD_LETTERS, TALLY
-from beam_jobs.frequent_queries import frequent_queries
-from beam_jobs.inputs import Inputs, read_inputs
-from beam_jobs.log_readers import READERS
-from beam_jobs.pipeline_options import ends_before_pipeline, local_workers, pipeline_options
-from beam_jobs.publishing import Publish
-from beam_jobs.query_groups import GroupBuilder
-from beam_jobs.reading import ReadLines
-from beam_jobs.running import running
-from beam_jobs.shard_files import (
-    FREQUENT_QUERIES,
-    LETTERS,
-    PARTS,
-    PRIVATE,
-    WriteLines,
-    WriteShards,
-    Written,
+from beam_jobs.launch import locales
+from beam_jobs.launch.beam_options import ends_before_pipeline, local_workers, pipeline_options
+from beam_jobs.launch.runner import running_pipeline
+from beam_jobs.retention import expire_dead_letters
+from beam_jobs.sinks.beam_store import beam_store_for
+from beam_jobs.sinks.output_directory import (
+    check_output_directory,
+    finish_killed_output,
+    new_output_version,
+    print_unlisted_files,
+)
+from beam_jobs.sinks.publishing import PublishDataset
+from beam_jobs.sinks.refused_dataset import check_refused_directory, remove_refused, save_refused
+from beam_jobs.sinks.shard_files import (
+    PARTS_FOLDER,
+    PRIVATE_MODE,
+    WrittenFile,
     place_files,
 )
-from beam_jobs.storage import (
-    building,
-    existing_manifest,
-    is_local,
-    join,
-    make_directory,
-    publish_files,
-    read_bytes,
-    refuse_foreign,
-    remove_tree,
-    staging_beside,
-    write_bytes,
-)
+from beam_jobs.sinks.storage import existing_manifest, join_path, make_directory, read_bytes, write_bytes
+from beam_jobs.sources import dates
+from beam_jobs.sources.inputs import DatasetInputs, read_dataset_inputs
+from beam_jobs.sources.log_readers import READERS
+from beam_jobs.sources.reading import PROGRESS
+from beam_jobs.transforms.dataset_pipeline import declare_pipeline
 from features.errors import InputError, exit_code_of
-from features.manifest import FILE_NAME, DatasetManifest
+from features.local_store import is_local
+from features.manifest import DatasetManifest
+from features.publication import Publication, finish_killed_runs
 
-COUNTS = "counts.json"  # of a job that failed, beside its dead letters
-COUNTS_FORMAT = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
+def build_datasets(inputs: DatasetInputs, output: str, options: PipelineOptions) -> None:
+    """Builds the dataset; if `output` has {locale}, one dataset per locale of the logs, in sequence.
 
-def build_datasets(inputs: Inputs, output: str, options: PipelineOptions) -> None:
-    """Builds the dataset; where `output` has {locale}, that of each locale which the logs name, one after the other.
-
-    Errors: InputError, of all datasets that could not be built; the others are there.
+    Errors: InputError that lists all datasets that failed; the others are complete.
     """
     datasets = {output: inputs}
-    if locales.PLACE in output:
+    if locales.LOCALE_PLACEHOLDER in output:
         if inputs.options.locale:
             raise InputError(
                 f"--output {output} is of each locale, and dataset.locale of {inputs.options.locale!r} alone: leave "
@@ -86,7 +79,7 @@ def build_datasets(inputs: Inputs, output: str, options: PipelineOptions) -> Non
             )
         span_ms = inputs.days.span_ms if inputs.days else None
         found = locales.find_locales(READERS[inputs.options.reader], inputs.logs, span_ms, output, options)
-        datasets = {output.replace(locales.PLACE, name): inputs.of_locale(name) for name in found}
+        datasets = {output.replace(locales.LOCALE_PLACEHOLDER, name): inputs.for_locale(name) for name in found}
     faults = []
     for path, of_dataset in datasets.items():
         started = time.monotonic()
@@ -95,159 +88,86 @@ def build_datasets(inputs: Inputs, output: str, options: PipelineOptions) -> Non
         except InputError as error:
             faults.append(str(error))
         else:
-            print(f"up to date: {path}" if manifest is None else describe(manifest, path, time.monotonic() - started))
+            seconds = time.monotonic() - started
+            print(f"up to date: {path}" if manifest is None else describe_build(manifest, path, seconds))
     if faults:
         raise InputError("; ".join(faults))
 
 
-def build_dataset(inputs: Inputs, output: str, options: PipelineOptions) -> DatasetManifest | None:
+def build_dataset(inputs: DatasetInputs, output: str, options: PipelineOptions) -> DatasetManifest | None:
     """Builds the dataset directory. Returns its manifest, or None when it is up to date already.
 
     Errors: InputError; whatever it is, a former dataset stays as it was.
     """
-    refuse_foreign(output)
-    refuse_foreign(refused_path(output), COUNTS)
+    check_output_directory(output)
+    check_refused_directory(output)
     former = existing_manifest(output, DatasetManifest)
     if former is not None and former.stage_key == inputs.key:
-        expire_dead_letters(output, inputs.options.dead_letter_days)
+        finish_killed_output(output)
+        expire_dead_letters(output)
         return None
     print(f"building {output} from {len(inputs.logs)} log files and {len(inputs.products)} product files", flush=True)
-    with building(output) as staging:
-        run_pipeline(inputs, output, staging, options)
-        found = orjson.loads(read_bytes(_summary_path(staging)))
-        written = [Written(*file) for file in found["written"]]
-        place_files(written, staging, letters=inputs.options.dead_letter_days > 0)
-        remove_tree(join(staging, "summary"))
-        protect_dead_letters(staging)
+    with new_output_version(output) as version:
+        run_pipeline(inputs, output, version.scratch, options)
+        found = orjson.loads(read_bytes(_summary_path(version.scratch)))
+        files = place_files(
+            [WrittenFile(*file) for file in found["written"]], version, inputs.options.dead_letter_days > 0
+        )
+        protect_dead_letters(version)
         try:
             manifest = inputs.manifest(found)
         except InputError as error:
-            refused = keep_refused(staging, output, found["tally"])
+            refused = save_refused(version, files, inputs, found["tally"])
             raise InputError(f"{error}. Nothing was written but {refused}, which says what was refused") from None
-        write_bytes(join(staging, FILE_NAME), manifest.to_bytes())
-    remove_tree(refused_path(output))
+        manifest = version.publish(manifest, files)
+        print_unlisted_files(output, manifest)
+        remove_refused(output)
     return manifest
 
 
-def leave_to_engine(inputs: Inputs, output: str, options: PipelineOptions) -> None:
-    """Gives the whole job, publishing included, to an engine that runs it when this command has ended.
+def launch_detached(inputs: DatasetInputs, output: str, options: PipelineOptions) -> None:
+    """Launches the job, publishing included, on an engine that runs it after this command has ended.
 
-    Errors: InputError when `output` is up to date or something else's, or needs a command that waits.
+    Errors: InputError when `output` is up to date or not ours, or has {locale}.
     """
-    if locales.PLACE in output:
-        raise InputError(f"--output {output}: {locales.PLACE} needs two pipelines, and a template is one: leave it out")
+    check_output_directory(output)
+    if locales.LOCALE_PLACEHOLDER in output:
+        raise InputError(
+            f"--output {output}: {locales.LOCALE_PLACEHOLDER} needs two pipelines, and a template is one: leave it out"
+        )
     former = existing_manifest(output, DatasetManifest)
     if former is not None and former.stage_key == inputs.key:
         raise InputError(f"{output} is up to date: there is nothing to launch")
-    staging = staging_beside(output)
-    with running(options, output) as pipeline:
-        found = declare(pipeline, inputs, staging, inputs.shards(local_workers(options)))
-        _ = found | "WriteDataset" >> Publish(inputs, staging, output)
+    finish_killed_runs(beam_store_for(output), output, alone=False)
+    version = Publication(beam_store_for(output), output)
+    version.begin()
+    with running_pipeline(options, output) as pipeline:
+        found = declare_pipeline(pipeline, inputs, version.scratch, inputs.shards(local_workers(options)))
+        _ = found | "WriteDataset" >> PublishDataset(inputs, output, version.run)
 
 
-def run_pipeline(inputs: Inputs, output: str, staging: str, options: PipelineOptions) -> None:
-    """Errors: as `running`."""
-    make_directory(join(staging, "summary"))
-    make_directory(join(staging, "dead_letters"), PRIVATE)
-    make_directory(join(staging, PARTS), PRIVATE)
-    with running(options, output) as pipeline:
-        found = declare(pipeline, inputs, staging, inputs.shards(local_workers(options)))
+def run_pipeline(inputs: DatasetInputs, output: str, staging: str, options: PipelineOptions) -> None:
+    """Errors: as `running_pipeline`."""
+    make_directory(join_path(staging, "summary"))
+    make_directory(join_path(staging, PARTS_FOLDER), PRIVATE_MODE)
+    with running_pipeline(options, output) as pipeline:
+        found = declare_pipeline(pipeline, inputs, staging, inputs.shards(local_workers(options)))
         _ = found | "WriteSummary" >> beam.Map(lambda summary: write_bytes(_summary_path(staging), summary))
 
 
-def declare(pipeline: beam.Pipeline, inputs: Inputs, staging: str, shards: int) -> Any:
-    """The pipeline: log lines and product rows -> groups by request -> both views, statistics, dead letters.
-
-    Returns what it found, as `summary` has it: one element.
-    """
-    spec, options, reader = inputs.spec, inputs.options, READERS[inputs.options.reader]
-    span_ms = inputs.days.span_ms if inputs.days else None
-    most_requests = options.max_requests_per_hour
-    keying = job.KeyEvents(reader, span_ms, most_requests is not None, shards), job.CheckProducts(spec)
-    reading = ReadLines("log", len(inputs.logs)), ReadLines("product", len(inputs.products))
-    logged = pipeline | "Logs" >> job.ReadKeyed(reading[0], inputs.logs, keying[0], tuple[int, Block], job.SEARCHES)
-    rows = pipeline | "Products" >> job.ReadKeyed(reading[1], inputs.products, keying[1], Block)
-    bots: Any = {}
-    if most_requests is not None:
-        found = logged[job.SEARCHES] | "Bots" >> beam.ptransform_fn(caps.bots)(most_requests)
-        bots = beam.pvalue.AsDict(found)
-    building = job.BuildGroups(GroupBuilder(spec, options, inputs.seed), reader, spec)
-    built = (
-        logged.keyed
-        | "ByShard" >> beam.GroupByKey()
-        | "BuildGroups"
-        >> beam.ParDo(building, beam.pvalue.AsIter(rows.keyed), bots).with_outputs(DEAD_LETTERS, TALLY, main="groups")
-    )
-    groups, tallies = built.groups, [logged[TALLY], rows[TALLY], built[TALLY]]
-    if options.max_groups_per_query is not None:
-        capped = built.groups | "HotQueries" >> beam.ptransform_fn(caps.cap_hot_queries)(options.max_groups_per_query)
-        groups = capped.kept
-        tallies.append(capped[TALLY])
-    parts = join(staging, PARTS)
-    frequent = built.groups | "FrequentQueries" >> beam.ptransform_fn(frequent_queries)(
-        options.min_distinct_users, shards
-    )
-    written = [
-        groups | "WriteShards" >> beam.ParDo(WriteShards(spec, parts)),
-        frequent | "WriteFrequent" >> beam.ParDo(WriteLines(FREQUENT_QUERIES, parts)),
-    ]
-    if options.dead_letter_days:
-        letters = (logged[DEAD_LETTERS], rows[DEAD_LETTERS], built[DEAD_LETTERS]) | "Dead" >> beam.Flatten()
-        written.append(letters | "WriteDeadLetters" >> beam.ParDo(WriteLines(LETTERS, parts)))
-    splits = groups | "Splits" >> beam.ptransform_fn(job.split_statistics)(spec)
-    total = tallies | "Tallies" >> beam.Flatten() | "Total" >> beam.ptransform_fn(job.total)()
-    return (
-        pipeline
-        | "Once" >> beam.Create([None])
-        | "Summary"
-        >> beam.Map(
-            lambda _, splits, tally, files: job.summary(splits, tally, files, spec),
-            beam.pvalue.AsDict(splits),
-            beam.pvalue.AsSingleton(total),
-            beam.pvalue.AsList(written | "Written" >> beam.Flatten()),
-        )
-    )
-
-
 def _summary_path(staging: str) -> str:
-    return join(staging, "summary", "summary.json")
+    return join_path(staging, "summary", "summary.json")
 
 
-def protect_dead_letters(directory: str) -> None:
-    """Makes dead letters readable by their owner alone; on an object store its access rules say who may read."""
-    if is_local(directory):
-        for path in Path(directory, "dead_letters").iterdir():
+def protect_dead_letters(version: Publication) -> None:
+    """Restricts local dead letters to their owner; an object store uses its own access rules."""
+    if is_local(version.folder):
+        for path in Path(version.path("dead_letters")).glob("*"):
             path.chmod(0o600)
 
 
-def refused_path(output: str) -> str:
-    """Where a job that fails leaves its dead letters and counts."""
-    return f"{output}.refused"
-
-
-def keep_refused(staging: str, output: str, tally: dict[str, int]) -> str:
-    """Moves a failed job's dead letters beside its output, with the counts. Returns where they are."""
-    path = refused_path(output)
-    write_bytes(join(staging, "dead_letters", COUNTS), orjson.dumps(tally, option=COUNTS_FORMAT))
-    protect_dead_letters(staging)
-    publish_files(join(staging, "dead_letters"), path)
-    if is_local(path):
-        Path(path).chmod(PRIVATE)
-    return path
-
-
-def expire_dead_letters(directory: str, days: int) -> None:
-    """Deletes a local dataset's dead letters that are older than `days`; object stores have lifecycle rules."""
-    if not is_local(directory):
-        return
-    for path in Path(directory, "dead_letters").glob("*"):
-        if time.time() - path.stat().st_mtime > days * 86_400:
-            path.unlink()
-            print(f"deleted {path}: older than dataset.dead_letter_days ({days})")
-
-
-def describe(manifest: DatasetManifest, output: str, seconds: float) -> str:
-    """The job's summary, for a person."""
+def describe_build(manifest: DatasetManifest, output: str, seconds: float) -> str:
+    """Formats the job's summary for the terminal."""
     lines = []
     for kind, counts in manifest.events.items():
         if counts.read:
@@ -255,7 +175,7 @@ def describe(manifest: DatasetManifest, output: str, seconds: float) -> str:
                 f"{name} {value}" for name, value in counts.model_dump().items() if value and name != "read"
             )
             lines.append(f"  {kind}: read {counts.read} = {fates}")
-    for what, named in (("refused", manifest.refused), ("skipped", manifest.skipped)):
+    for what, named in (("refused", manifest.refused), ("skipped", manifest.skipped), ("ignored", manifest.ignored)):
         if named:
             lines.append(f"  {what}: {', '.join(f'{name} {count}' for name, count in named.items())}")
     for split, counted in manifest.splits.items():
@@ -266,7 +186,7 @@ def describe(manifest: DatasetManifest, output: str, seconds: float) -> str:
     return "\n".join([*lines, f"wrote {output}: {items} query-item pairs in {seconds:.1f} s"])
 
 
-def argument_parser() -> argparse.ArgumentParser:
+def build_elwc_parser() -> argparse.ArgumentParser:
     """The command's own options; flex_template.json tells Dataflow of the same."""
     parser = argparse.ArgumentParser(
         prog="python -m beam_jobs.build_elwc",
@@ -283,15 +203,15 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given, rest = argument_parser().parse_known_args(arguments)
+    given, rest = build_elwc_parser().parse_known_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
-    job.PROGRESS.setLevel(logging.INFO)
+    PROGRESS.setLevel(logging.INFO)
     options = pipeline_options(rest)
-    inputs = read_inputs(given.config, given.input, given.products, given.date)
-    output = given.output.replace(dates.PLACE, given.date) if given.date else given.output
+    inputs = read_dataset_inputs(given.config, given.input, given.products, given.date)
+    output = given.output.replace(dates.DATE_PLACEHOLDER, given.date) if given.date else given.output
     output = output.rstrip("/") or os.sep
     if ends_before_pipeline(options):
-        leave_to_engine(inputs, output, options)
+        launch_detached(inputs, output, options)
     else:
         build_datasets(inputs, output, options)
 

@@ -8,6 +8,11 @@ Example:
     --dataset build/demo/dataset --output build/demo/vocabulary
 """
 
+from features.termination import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm()  # before the imports, which take seconds
+
 import argparse
 import hashlib
 import logging
@@ -20,39 +25,42 @@ from typing import NamedTuple
 import orjson
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.options import VocabularyOptions
-from beam_jobs.pipeline_options import pipeline_options
-from beam_jobs.reading import PROGRESS, check_readable, read_lines
-from beam_jobs.storage import (
-    building,
-    existing_manifest,
-    join,
-    refuse_foreign,
-    remove_tree,
-    write_bytes,
+from beam_jobs.joins.dataset_options import VocabularyOptions
+from beam_jobs.launch.beam_options import pipeline_options
+from beam_jobs.sinks.output_directory import (
+    check_output_directory,
+    finish_killed_output,
+    new_output_version,
+    print_unlisted_files,
 )
-from beam_jobs.word_counts import count_words
+from beam_jobs.sinks.storage import existing_manifest, join_path
+from beam_jobs.sources.reading import PROGRESS, check_readable, read_lines
+from beam_jobs.vocabulary.word_counts import count_words
 from features.errors import InputError, exit_code_of
 from features.manifest import FILE_NAME, DatasetManifest, VocabularyManifest, stage_key
 from features.spec import FeatureSpec, load_spec
-from features.task import load_task, parse_section
+from features.task import load_task, parse_section, task_name
 
-JOB_VERSION = 1  # raised when the same dataset gives another vocabulary
-FREQUENT_QUERIES = "frequent_queries.jsonl.gz"
+_JOB_VERSION = 2  # increment when the same dataset gives another vocabulary
+_FREQUENT_QUERIES_FILE = "train/frequent_queries.jsonl.gz"
+_VOCABULARY_FILE = "vocabulary.txt"
 
 
-class Inputs(NamedTuple):
-    """What the job reads, checked. text_features: regular item-level text."""
+class VocabularyInputs(NamedTuple):
+    """The job's validated inputs. text_features: regular item-level text."""
 
+    task: str  # its name
     spec: FeatureSpec
     options: VocabularyOptions
     dataset: str
+    records: tuple[str, ...]  # paths of the training split's serving view
+    queries: str  # path of the frequent queries; empty if not used
     text_features: tuple[str, ...]
     reads_queries: bool
     key: str
 
 
-def read_inputs(config: str, dataset: str) -> Inputs:
+def read_vocabulary_inputs(config: str, dataset: str) -> VocabularyInputs:
     """Errors: InputError, also when the dataset was made with other features."""
     task = load_task(config)
     spec, options = load_spec(task), parse_section(task, "vocabulary", VocabularyOptions)
@@ -61,60 +69,65 @@ def read_inputs(config: str, dataset: str) -> Inputs:
         raise InputError(
             f"--dataset {dataset} has no {FILE_NAME}, expected a complete dataset: run beam_jobs.build_elwc"
         )
-    spec.refuse_difference(manifest.spec, dataset, "run beam_jobs.build_elwc again with this task file")
+    spec.check_same_features(manifest.spec, dataset, "run beam_jobs.build_elwc again with this task file")
     texts = tuple(feature.name for feature in spec.regular if feature.is_text and feature.level == "item")
     reads_queries = "query" in spec and spec["query"].is_text and spec["query"].role == "regular"
-    key = stage_key(job=JOB_VERSION, dataset=manifest.stage_key, options=options.model_dump())
-    return Inputs(spec, options, dataset, texts, reads_queries, key)
+    key = stage_key(job=_JOB_VERSION, task=task_name(task), dataset=manifest.stage_key, options=options.model_dump())
+    records = tuple(
+        manifest.file_path(dataset, name) for name in manifest.matching_files("train/serving_elwc-*.tfrecord.gz")
+    )
+    queries = manifest.file_path(dataset, _FREQUENT_QUERIES_FILE) if reads_queries else ""
+    return VocabularyInputs(task_name(task), spec, options, dataset, records, queries, texts, reads_queries, key)
 
 
-def _frequent_queries(inputs: Inputs) -> list[tuple[str, int]]:
+def _frequent_queries(inputs: VocabularyInputs) -> list[tuple[str, int]]:
     if not inputs.reads_queries:
         return []
-    path = join(inputs.dataset, "train", FREQUENT_QUERIES)
-    check_readable([path], "--dataset")
-    rows = map(orjson.loads, read_lines(path))
+    check_readable([inputs.queries], "--dataset")
+    rows = map(orjson.loads, read_lines(inputs.queries))
     return [(row["query"], row["requests"]) for row in rows]
 
 
-def build_vocabulary(inputs: Inputs, output: str, options: PipelineOptions) -> VocabularyManifest | None:
+def build_vocabulary(inputs: VocabularyInputs, output: str, options: PipelineOptions) -> VocabularyManifest | None:
     """Builds the vocabulary directory. Returns its manifest, or None when it is up to date already.
 
     Errors: InputError; whatever it is, a former vocabulary stays as it was.
     """
-    refuse_foreign(output)
+    check_output_directory(output)
     former = existing_manifest(output, VocabularyManifest)
     if former is not None and former.stage_key == inputs.key:
+        finish_killed_output(output)
         return None
-    with building(output) as staging:
-        content = "".join(piece + "\n" for piece in _pieces(inputs, output, staging, options)).encode()
+    with new_output_version(output) as version:
+        content = "".join(piece + "\n" for piece in _pieces(inputs, output, version.scratch, options)).encode()
         manifest = VocabularyManifest(
             stage_key=inputs.key,
+            task=inputs.task,
             options=inputs.options.model_dump(),
             fingerprint=inputs.spec.fingerprint,
             pieces=content.count(b"\n"),
             sha256=hashlib.sha256(content).hexdigest(),
         )
-        write_bytes(join(staging, "vocabulary.txt"), content)
-        write_bytes(join(staging, FILE_NAME), manifest.to_bytes())
+        manifest = version.publish(manifest, {_VOCABULARY_FILE: version.write(_VOCABULARY_FILE, content)})
+        print_unlisted_files(output, manifest)
     return manifest
 
 
-def _pieces(inputs: Inputs, output: str, staging: str, options: PipelineOptions) -> list[str]:
-    from beam_jobs.wordpiece import (
-        SPECIAL_PIECES,
+def _pieces(inputs: VocabularyInputs, output: str, scratch: str, options: PipelineOptions) -> list[str]:
+    # imports TensorFlow: seconds that --help need not wait
+    from beam_jobs.vocabulary.wordpiece import (
+        RESERVED_PIECES,
         learn_pieces,
-    )  # imports TensorFlow: seconds that --help need not wait
+    )
 
     if not inputs.text_features and not inputs.reads_queries:
         print("the task has no regular text feature: writing a vocabulary of the special pieces alone", flush=True)
-        return list(SPECIAL_PIECES)
+        return list(RESERVED_PIECES)
     read = [*inputs.text_features, *(["frequent queries"] if inputs.reads_queries else [])]
     print(f"building {output} from the training split's {', '.join(read)}", flush=True)
     words = count_words(
-        inputs.dataset, inputs.text_features, _frequent_queries(inputs), join(staging, "words"), options
+        inputs.records, inputs.text_features, _frequent_queries(inputs), join_path(scratch, "words"), options
     )
-    remove_tree(join(staging, "words"))
     print(f"  {len(words)} distinct words, {sum(words.values())} in all", flush=True)
     return learn_pieces(words, inputs.options)
 
@@ -136,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     started = time.monotonic()
     options = pipeline_options(rest)
     output = given.output.rstrip("/") or os.sep
-    manifest = build_vocabulary(read_inputs(given.config, given.dataset), output, options)
+    manifest = build_vocabulary(read_vocabulary_inputs(given.config, given.dataset), output, options)
     if manifest is None:
         print(f"up to date: {output}")
     else:

@@ -7,6 +7,11 @@ Example:
 Exit code: 0 without drift, 1 with drift, 2 when something cannot be read. Any option of Apache Beam may follow.
 """
 
+from features.termination import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm()  # before the imports, which take seconds
+
 import argparse
 import logging
 import os
@@ -17,51 +22,46 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import orjson
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.comparison_options import ComparisonOptions, load_options
-from beam_jobs.comparison_page import page
-from beam_jobs.comparison_report import report_of, table
-from beam_jobs.dataset_comparison import compare, pairs_of, skew_findings
-from beam_jobs.dataset_records import SIDES, Found, Part, read_all, records_of
-from beam_jobs.feature_pairs import Side
-from beam_jobs.group_sample import ITEMS, Coder, Sample, sample_of
-from beam_jobs.pipeline_options import pipeline_options, runs_in_process
-from beam_jobs.reading import check_readable, read_lines
-from beam_jobs.storage import (
-    building,
-    existing_manifest,
-    join,
-    make_directory,
-    match_files,
-    refuse_foreign,
-    remove_tree,
-    write_bytes,
-)
+from beam_jobs.drift.comparison import compare, feature_pairs, skew_findings
+from beam_jobs.drift.feature_pairs import ComparisonSide
+from beam_jobs.drift.group_sample import GROUP_SIZE, Sample, ValueCoder, may_show_values, sample_of
+from beam_jobs.drift.page import render_page
+from beam_jobs.drift.records import SIDES, RecordFile, RecordScan, read_record_file, scan_records
+from beam_jobs.drift.report import report_of, terminal_table
+from beam_jobs.drift.thresholds import ComparisonOptions, load_options
+from beam_jobs.launch.beam_options import pipeline_options, runs_in_process
+from beam_jobs.sinks.output_directory import check_output_directory, new_output_version, print_unlisted_files
+from beam_jobs.sinks.storage import existing_manifest, join_path, make_directory, match_files
+from beam_jobs.sources.reading import check_readable, read_lines
 from features.elwc import View, decode_group
 from features.errors import InputError, exit_code_of
-from features.manifest import FILE_NAME, DatasetManifest, Manifest, stage_key
+from features.manifest import FILE_NAME, DatasetManifest, PublishedManifest, stage_key
+from features.publication import Publication
 from features.spec import Feature, FeatureSpec
 
 # Of each side, about: what lies beyond is left out at random, whole groups at a time. So many groups make chance reach
 # far less than any sensible threshold; so many numbers (a vector has many) fit in memory.
 SAMPLED_GROUPS = 10_000
 SAMPLED_NUMBERS = 8_000_000
-FREQUENT_QUERIES = "frequent_queries.jsonl.gz"
-PASS = "pass"  # below the output while the job runs: what the pass over the records finds, query text included
-PRIVATE = 0o700
+_FREQUENT_QUERIES_FILE = "train/frequent_queries.jsonl.gz"
+_PASS_FOLDER = (
+    "pass"  # below the scratch folder while the job runs: what the pass over the records finds, query text included
+)
+_PRIVATE_MODE = 0o700
+_PAGE_FILE = "comparison.html"
 
 
-class ComparisonManifest(Manifest):
-    """What a comparison's directory says of itself."""
+class ComparisonManifest(PublishedManifest):
+    """Manifest of a comparison's directory."""
 
     kind: str = "comparison"
     drift: bool
 
 
 class Compared(NamedTuple):
-    """One side: a view of a dataset, and the features of it to compare."""
+    """One side of a comparison: a view of a dataset and the features to compare."""
 
     side: str
     path: str
@@ -82,13 +82,14 @@ class Compared(NamedTuple):
         numbers = sum(f.length * (self.items if f.level == "item" else self.groups) for f in self.features)
         return min(1.0, SAMPLED_GROUPS / self.groups, SAMPLED_NUMBERS / numbers)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[RecordFile]:
         """Errors: InputError when a split's files are not there."""
         for split, counted in self.manifest.splits.items():
             if counted.groups:
-                pattern = join(self.path, split, f"{self.view}_elwc-*.tfrecord.gz")
-                for entry in match_files([pattern], "records"):
-                    yield Part(self.side, self.view, entry.path, self.sampled_share)
+                names = self.manifest.matching_files(f"{split}/{self.view}_elwc-*.tfrecord.gz")
+                paths = [self.manifest.file_path(self.path, name) for name in names]
+                for entry in match_files(paths, "records"):
+                    yield RecordFile(self.side, self.view, entry.path, self.sampled_share)
 
     def described(self, sampled: int) -> dict[str, Any]:
         splits = {
@@ -105,7 +106,7 @@ class Compared(NamedTuple):
         }
 
 
-def read_manifest(path: str) -> DatasetManifest:
+def read_dataset_manifest(path: str) -> DatasetManifest:
     """Errors: InputError where there is no complete dataset."""
     manifest = existing_manifest(path, DatasetManifest)
     if manifest is None:
@@ -120,7 +121,7 @@ def two_datasets(a: str, b: str) -> tuple[Compared, Compared]:
 
     Errors: InputError when there are none.
     """
-    manifests = read_manifest(a), read_manifest(b)
+    manifests = read_dataset_manifest(a), read_dataset_manifest(b)
     names = common_features(*(manifest.spec for manifest in manifests))
     if not names:
         raise InputError(f"{a} and {b} have no feature in common, expected datasets of one task")
@@ -142,7 +143,7 @@ def _form(feature: Feature) -> tuple[str, str, int]:
 
 def two_views(path: str) -> tuple[Compared, Compared]:
     """A dataset's training and serving view, and the regular features, which both hold. Errors: InputError."""
-    manifest = read_manifest(path)
+    manifest = read_dataset_manifest(path)
     regular = manifest.spec.regular
     return Compared("a", path, "training", manifest, regular), Compared("b", path, "serving", manifest, regular)
 
@@ -153,26 +154,27 @@ def run_comparison(
     """The report, as JSON. staging: a directory for what the pass finds. Errors: InputError."""
     a, b = sides
     views = a.view != b.view
-    make_directory(join(staging, PASS), PRIVATE)
-    found = read_all(
+    make_directory(join_path(staging, _PASS_FOLDER), _PRIVATE_MODE)
+    found = scan_records(
         [part for side in sides for part in side.parts()],
-        join(staging, PASS),
+        join_path(staging, _PASS_FOLDER),
         beam_options,
         a.manifest.spec if views else None,
     )
     for side in sides:
-        refuse_other_count(side, found.groups[side.side])
-    known = {code: query for side in sides for code, query in frequent_queries(side).items()}
+        check_group_count(side, found.groups[side.side])
+    known = {code: text for side in sides for code, text in (frequent_query_codes(side) | listed_values(side)).items()}
     samples = [load_sample(side, found, known) for side in sides]
-    remove_tree(join(staging, PASS))
     # a manifest counts the values that went into both views, so of a view only the sample can tell
-    pairs = pairs_of(*(Side(x, None if views else side.manifest) for x, side in zip(samples, sides, strict=True)))
+    pairs = feature_pairs(
+        *(ComparisonSide(x, None if views else side.manifest) for x, side in zip(samples, sides, strict=True))
+    )
     findings = compare(pairs, options) + (skew_findings(found.skew, a.groups) if views else [])
     described = {side.side: side.described(sample.groups) for side, sample in zip(sides, samples, strict=True)}
     return report_of(described, a.manifest.spec.first_difference(b.manifest.spec), findings, pairs, options)
 
 
-def refuse_other_count(side: Compared, found: int) -> None:
+def check_group_count(side: Compared, found: int) -> None:
     """Errors: InputError when the files hold another number of groups than the manifest says."""
     if found != side.groups:
         raise InputError(
@@ -181,10 +183,10 @@ def refuse_other_count(side: Compared, found: int) -> None:
         )
 
 
-def load_sample(side: Compared, found: Found, known: Mapping[int, str]) -> Sample:
+def load_sample(side: Compared, found: RecordScan, known: Mapping[int, str]) -> Sample:
     """Errors: InputError when a record is no group of the dataset's features, or nothing was sampled."""
     spec = side.manifest.spec
-    records = (record for entry in found.sample[side.side] for record in records_of(entry.path))
+    records = (record for entry in found.sample[side.side] for record in read_record_file(entry.path))
     try:
         sample = sample_of((decode_group(record, spec) for record in records), side.features, side.groups, known)
     except (ValueError, KeyError) as error:
@@ -194,40 +196,55 @@ def load_sample(side: Compared, found: Found, known: Mapping[int, str]) -> Sampl
     return sample
 
 
-def frequent_queries(side: Compared) -> dict[int, str]:
+def listed_values(side: Compared) -> dict[int, str]:
+    """Code -> value, of the categorical values that the manifest lists, since enough distinct users saw them."""
+    return {
+        ValueCoder(feature).code(value): value
+        for feature in side.features
+        if may_show_values(feature)
+        for split in side.manifest.splits.values()
+        for value in (split.features[feature.name].values or {})
+    }
+
+
+def frequent_query_codes(side: Compared) -> dict[int, str]:
     """Code -> query, of the queries that enough distinct users made: the only text that a report may show."""
-    path = join(side.path, "train", FREQUENT_QUERIES)
     query = next((f for f in side.features if f.name == "query" and f.role != "id" and not f.is_numeric), None)
-    if query is None or not FileSystems.exists(path):
+    if query is None or _FREQUENT_QUERIES_FILE not in side.manifest.files:
         return {}
+    path = side.manifest.file_path(side.path, _FREQUENT_QUERIES_FILE)
     check_readable([path], "frequent queries")
-    coder = Coder(query)
+    coder = ValueCoder(query)
     return {coder.code(text): text for text in (orjson.loads(line)["query"] for line in read_lines(path))}
 
 
 @contextmanager
-def workspace(output: str | None, beam_options: PipelineOptions) -> Iterator[str]:
-    """A directory to work in, which becomes `output` where one is given.
+def workspace(output: str | None, beam_options: PipelineOptions) -> Iterator[tuple[str, Publication | None]]:
+    """Yields a working directory and, if `output` is given, its new version.
 
     Errors: InputError when the place is not ours to write, or workers elsewhere could not see it.
     """
     if output is not None:
-        refuse_foreign(output)
+        check_output_directory(output)
         existing_manifest(output, ComparisonManifest)  # refuses to replace a directory of another kind
-        with building(output) as staging:
-            yield staging
+        with new_output_version(output) as version:
+            yield version.scratch, version
     elif not runs_in_process(beam_options):
         raise InputError("--output is not set, expected with this runner: its workers leave there what they find")
     else:
-        with tempfile.TemporaryDirectory() as staging:
-            yield staging
+        with tempfile.TemporaryDirectory() as scratch:
+            yield scratch, None
 
 
-def write_report(report: dict[str, Any], key: str, directory: str) -> None:
-    write_bytes(join(directory, "comparison.json"), orjson.dumps(report, option=orjson.OPT_INDENT_2))
-    write_bytes(join(directory, "comparison.html"), page(report).encode())
+def write_drift_report(report: dict[str, Any], key: str, version: Publication) -> str:
+    """Publishes a comparison. Returns the path of the page to open."""
+    files = {
+        "comparison.json": version.write("comparison.json", orjson.dumps(report, option=orjson.OPT_INDENT_2)),
+        _PAGE_FILE: version.write(_PAGE_FILE, render_page(report).encode()),
+    }
     manifest = ComparisonManifest(stage_key=key, options=report["options"], drift=report["drift"])
-    write_bytes(join(directory, FILE_NAME), manifest.to_bytes())
+    print_unlisted_files(version.directory, version.publish(manifest, files))
+    return version.path(_PAGE_FILE)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -247,15 +264,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     beam_options = pipeline_options(rest)
     paths = [path.rstrip("/") or os.sep for path in given.datasets]
     sides = two_datasets(*paths) if len(paths) == 2 else two_views(*paths)
-    options = load_options(given.config, [*(feature.name for feature in sides[0].features), ITEMS.name])
-    with workspace(given.output and given.output.rstrip("/"), beam_options) as staging:
-        report = run_comparison(sides, options, staging, beam_options)
-        if given.output:
+    options = load_options(given.config, [*(feature.name for feature in sides[0].features), GROUP_SIZE.name])
+    with workspace(given.output and given.output.rstrip("/"), beam_options) as (scratch, version):
+        report = run_comparison(sides, options, scratch, beam_options)
+        if version is not None:
             key = stage_key(datasets=[side.manifest.stage_key for side in sides], options=options.model_dump())
-            write_report(report, key, staging)
-    print(table(report))
-    if given.output:
-        print(f"wrote {given.output}")
+            written = write_drift_report(report, key, version)
+    print(terminal_table(report))
+    if version is not None:
+        print(f"wrote {written}")
     if report["drift"]:
         sys.exit(1)
 

@@ -1,17 +1,17 @@
-"""Histograms of two sides as the rectangles and words of an SVG picture. Pure: no Beam."""
+"""Histograms of two sides as rectangles and text of an SVG image. Pure: no Beam."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_jobs.comparison_report import number, percent, printable
+from beam_jobs.drift.report import format_number, format_percent, printable_value
 
-WIDTH, HEIGHT = 420.0, 130.0  # pixels of a histogram, its scale below not counted
-SCALE = 18.0  # pixels of the scale
-LINE, NAMES, LONGEST = 26.0, 250.0, 160.0  # pixels: of a value's line, of the values' names, of the longest bar
+_WIDTH, _HEIGHT = 420.0, 130.0  # pixels, without the scale below
+_SCALE_HEIGHT = 18.0  # pixels
+_LINE_HEIGHT, _NAMES_WIDTH, _LONGEST_BAR = 26.0, 250.0, 160.0  # pixels
 
 
 class Bar(NamedTuple):
-    """One rectangle. side: a or b. title: shown when the pointer rests on it."""
+    """One rectangle. side: a or b. title: tooltip."""
 
     side: str
     x: float
@@ -21,7 +21,7 @@ class Bar(NamedTuple):
     title: str
 
 
-class Words(NamedTuple):
+class TextLine(NamedTuple):
     """A line of text. anchor: start, middle or end."""
 
     x: float
@@ -35,46 +35,48 @@ class Chart(NamedTuple):
     width: float
     height: float
     bars: Sequence[Bar]
-    words: Sequence[Words]
+    words: Sequence[TextLine]
 
 
 def histogram_chart(title: str, histogram: Mapping[str, Sequence[float]]) -> Chart:
-    """A pair of bars for each range, or value, of `feature_figures.histogram`."""
+    """A pair of bars for each bar of `feature_figures.histogram`."""
     edges, count = histogram["edges"], len(histogram["a"])
     highest = max(*histogram["a"], *histogram["b"])
-    slot = WIDTH / count
+    slot = _WIDTH / count
     bars = []
-    for place in range(count):
+    for index in range(count):
         for side, shift in (("a", 0.06), ("b", 0.5)):
-            share = histogram[side][place]
-            height = HEIGHT * share / highest
-            text = f"{side.upper()}: {percent(share)} {_range(edges, place, count)}"
-            bars.append(Bar(side, (place + shift) * slot, HEIGHT - height, 0.44 * slot, height, text))
+            share = histogram[side][index]
+            height = _HEIGHT * share / highest
+            text = f"{side.upper()}: {format_percent(share)} {_range(edges, index, count)}"
+            bars.append(Bar(side, (index + shift) * slot, _HEIGHT - height, 0.44 * slot, height, text))
     by_value = len(edges) == count
     scale = [
-        Words((place + by_value / 2) * slot, HEIGHT + SCALE - 4, anchor, number(edges[place]))
-        for place, anchor in {0: "start", count // 2: "middle", len(edges) - 1: "end"}.items()
+        TextLine((index + by_value / 2) * slot, _HEIGHT + _SCALE_HEIGHT - 4, anchor, format_number(edges[index]))
+        for index, anchor in {0: "start", count // 2: "middle", len(edges) - 1: "end"}.items()
     ]
-    return Chart(title, WIDTH, HEIGHT + SCALE, bars, scale)
+    return Chart(title, _WIDTH, _HEIGHT + _SCALE_HEIGHT, bars, scale)
 
 
-def _range(edges: Sequence[float], place: int, count: int) -> str:
+def _range(edges: Sequence[float], index: int, count: int) -> str:
     if len(edges) == count:
-        return f"are {number(edges[place])}"
-    if place == 0:
-        return f"lie below {number(edges[1])}"
-    if place == count - 1:
-        return f"are {number(edges[place])} or more"
-    return f"are {number(edges[place])} or more, below {number(edges[place + 1])}"
+        return f"are {format_number(edges[index])}"
+    if index == 0:
+        return f"lie below {format_number(edges[1])}"
+    if index == count - 1:
+        return f"are {format_number(edges[index])} or more"
+    return f"are {format_number(edges[index])} or more, below {format_number(edges[index + 1])}"
 
 
 def shares_chart(title: str, top: Sequence[Mapping[str, Any]]) -> Chart:
-    """A line for each value, with its name and a bar a side."""
+    """One line per value, with its name and one bar per side."""
     highest = max(max(entry["a"], entry["b"]) for entry in top)
     bars, words = [], []
-    for place, entry in enumerate(top):
-        words.append(Words(NAMES - 8, place * LINE + 16, "end", printable(entry["value"])))
+    for index, entry in enumerate(top):
+        words.append(TextLine(_NAMES_WIDTH - 8, index * _LINE_HEIGHT + 16, "end", printable_value(entry["value"])))
         for side, shift in (("a", 3), ("b", 13)):
-            text = f"{side.upper()}: {percent(entry[side])} are {printable(entry['value'])}"
-            bars.append(Bar(side, NAMES, place * LINE + shift, LONGEST * entry[side] / highest, 9, text))
-    return Chart(title, NAMES + LONGEST, len(top) * LINE, bars, words)
+            text = f"{side.upper()}: {format_percent(entry[side])} are {printable_value(entry['value'])}"
+            bars.append(
+                Bar(side, _NAMES_WIDTH, index * _LINE_HEIGHT + shift, _LONGEST_BAR * entry[side] / highest, 9, text)
+            )
+    return Chart(title, _NAMES_WIDTH + _LONGEST_BAR, len(top) * _LINE_HEIGHT, bars, words)

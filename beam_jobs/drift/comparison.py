@@ -1,20 +1,20 @@
-"""Two datasets, or two views of one -> every difference with its limit, drift told from chance. Pure: no Beam."""
+"""Compares two datasets or two views: every difference with its limit, and whether it is drift. Pure: no Beam."""
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from beam_jobs.comparison_options import ComparisonOptions
-from beam_jobs.feature_pairs import Pair, Side, questions
+from beam_jobs.drift.feature_pairs import ComparisonSide, FeaturePair, feature_tests
+from beam_jobs.drift.thresholds import ComparisonOptions
 
 
 @dataclass(frozen=True)
 class Finding:
     """One difference of one feature.
 
-    kind: a field of Thresholds, differing_groups or smuggled. threshold: None where it is shown and never judged.
-    chance: what two datasets of one source reach. a, b: the figures behind it, where there are two.
+    kind: a field of Thresholds, differing_groups or smuggled. threshold: None if the finding is not judged.
+    chance: the bound for two datasets of one source. a, b: the figures of both sides, if any.
     """
 
     feature: str
@@ -42,20 +42,20 @@ class Finding:
         return self.value / self.limit
 
 
-def pairs_of(a: Side, b: Side) -> list[Pair]:
-    """The features that both sides have, in the order of a's."""
+def feature_pairs(a: ComparisonSide, b: ComparisonSide) -> list[FeaturePair]:
+    """Pairs of the features that both sides have, in the order of a."""
     columns, others = a.sample.columns, b.sample.columns
-    return [Pair(a, b, column, others[name]) for name, column in columns.items() if name in others]
+    return [FeaturePair(a, b, column, others[name]) for name, column in columns.items() if name in others]
 
 
-def compare(pairs: Iterable[Pair], options: ComparisonOptions) -> list[Finding]:
-    """All findings of all pairs; of the elements of a vector, the one that lies furthest beyond its limit."""
-    asked = [question for pair in pairs for question in questions(pair)]
-    limits = [options.limit(question.feature.name, question.kind) for question in asked]
+def compare(pairs: Iterable[FeaturePair], options: ComparisonOptions) -> list[Finding]:
+    """All findings of all pairs; for a vector only the most severe element of each kind."""
+    tests = [test for pair in pairs for test in feature_tests(pair)]
+    limits = [options.limit(test.feature.name, test.kind) for test in tests]
     alpha = options.false_alarms / max(1, sum(limit is not None for limit in limits))  # Bonferroni
     furthest: dict[tuple[str, str, str], Finding] = {}
-    for (feature, kind, ask), limit in zip(asked, limits, strict=True):
-        measure, of, a, b = ask(alpha)
+    for (feature, kind, run), limit in zip(tests, limits, strict=True):
+        measure, of, a, b = run(alpha)
         found = Finding(feature.name, kind, of, measure.value, limit, measure.chance, a, b)
         key = (feature.name, kind, "" if feature.length > 1 else of)
         if key not in furthest or found.severity > furthest[key].severity:
@@ -64,7 +64,7 @@ def compare(pairs: Iterable[Pair], options: ComparisonOptions) -> list[Finding]:
 
 
 def skew_findings(skew: Mapping[str, Any], groups: int) -> list[Finding]:
-    """What `ViewSkew.to_json` tells of a dataset's two views, which must not differ in any group. groups: of a view."""
+    """Findings from `ViewSkew.to_json`; the limit is 0 because views may not differ. groups: number in a view."""
     found = [
         Finding(feature, "differing_groups", f"{count} groups or more" if count else "", count / groups, 0.0)
         for feature, count in skew["differing"].items()

@@ -1,4 +1,4 @@
-"""A comparison as one HTML file with histograms side by side: no script, nothing from elsewhere, log text escaped."""
+"""Renders a comparison as one HTML file with histograms: no script, no external resources, log text escaped."""
 
 import base64
 import hashlib
@@ -8,8 +8,17 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from beam_jobs.comparison_charts import Chart, histogram_chart, shares_chart
-from beam_jobs.comparison_report import HEAD, described, drifting, notes, number, row, rows, verdict
+from beam_jobs.drift.charts import Chart, histogram_chart, shares_chart
+from beam_jobs.drift.report import (
+    REPORT_COLUMNS,
+    describe_side,
+    drifting_features,
+    format_number,
+    notes,
+    report_row,
+    report_rows,
+    verdict,
+)
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#1d2733;background:#fff}
@@ -23,13 +32,13 @@ figure{display:inline-block;margin:1rem 2rem 1rem 0;vertical-align:top}
 b.a{color:#2f6fb3}b.b{color:#9a6300}rect.a{fill:#2f6fb3}rect.b{fill:#d98e04}
 svg text{font:11px system-ui,sans-serif;fill:#1d2733}
 """
-# The page's own style and nothing else, wherever the file is opened or served.
+# Allows only the page's own style, both from disk and from a server.
 POLICY = (
     f"default-src 'none'; style-src 'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'; "
     "base-uri 'none'; form-action 'none'"
 )
 
-PAGE = jinja2.Environment(
+_TEMPLATE = jinja2.Environment(
     autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
 ).from_string(
     """<!doctype html>
@@ -80,19 +89,19 @@ height="{{ bar.height | round(1) }}"><title>{{ bar.title }}</title></rect>
 )
 
 
-def page(report: Mapping[str, Any]) -> str:
-    """The whole file; features that drift come first."""
-    first = drifting(report)
+def render_page(report: Mapping[str, Any]) -> str:
+    """The HTML file; features that drift come first."""
+    first = drifting_features(report)
     names = [name for name in first if name in report["features"]]
     names += [name for name in report["features"] if name not in first]
-    return PAGE.render(
+    return _TEMPLATE.render(
         policy=POLICY,
         style=Markup(STYLE),
         verdict=verdict(report),
-        a=described(report["a"]),
-        b=described(report["b"]),
-        head=HEAD,
-        rows=rows(report),
+        a=describe_side(report["a"]),
+        b=describe_side(report["b"]),
+        head=REPORT_COLUMNS,
+        rows=report_rows(report),
         notes=list(notes(report)),
         features=[_feature(name, report) for name in names],
     )
@@ -103,14 +112,14 @@ def _feature(name: str, report: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
         "form": f"{found['role']} {found['type']}, once a {'group' if found['level'] == 'context' else 'candidate'}",
-        "findings": [row(finding) for finding in report["findings"] if finding["feature"] == name],
+        "findings": [report_row(finding) for finding in report["findings"] if finding["feature"] == name],
         "figures": list(_figures(found)),
         "charts": list(_charts(found)),
     }
 
 
 def _figures(found: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(what, A, B)."""
+    """Yields (figure name, A, B)."""
     a, b = found["a"], found["b"]
     for key, name in (
         ("values", "values"),
@@ -121,7 +130,11 @@ def _figures(found: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield name, f"{a[key]:,}", f"{b[key]:,}"
     for axis, figures in a["numbers"].items():
         for statistic, value in figures.items():
-            yield f"{axis}: {statistic}" if axis else statistic, number(value), number(b["numbers"][axis][statistic])
+            yield (
+                f"{axis}: {statistic}" if axis else statistic,
+                format_number(value),
+                format_number(b["numbers"][axis][statistic]),
+            )
 
 
 def _charts(found: Mapping[str, Any]) -> Iterator[Chart]:

@@ -1,4 +1,4 @@
-"""The records of finished datasets: each looked at once, a bounded random sample of them kept. Thin Beam transforms."""
+"""Beam transforms that read the records of finished datasets once and draw a bounded random sample."""
 
 import gzip
 import random
@@ -14,21 +14,21 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.counting import TALLY, CountingDoFn, SumTallies, Tally
-from beam_jobs.reading import UNREADABLE, UnreadableFileError
-from beam_jobs.storage import join, match_files, read_bytes
-from beam_jobs.tfrecords import read_records
-from beam_jobs.view_skew import ViewSkew
+from beam_jobs.drift.view_skew import ViewSkew
+from beam_jobs.sinks.storage import join_path, match_files, read_bytes
+from beam_jobs.sinks.tfrecords import read_records
+from beam_jobs.sources.reading import UNREADABLE_MESSAGE, UnreadableFileError
+from beam_jobs.transforms.counts import TALLY, CountingDoFn, SumTallies, Tally
 from features.elwc import View
 from features.errors import InputError
 from features.spec import FeatureSpec
 
 SIDES = ("a", "b")
-RECORDS = "records"
+_RECORDS = "records"
 
 
-class Part(NamedTuple):
-    """One file of records of side a or b. share: of its records, to sample."""
+class RecordFile(NamedTuple):
+    """One TFRecord file of side a or b. share: fraction of its records to sample."""
 
     side: str
     view: View
@@ -37,48 +37,48 @@ class Part(NamedTuple):
 
     @property
     def shard(self) -> str:
-        """What the files of both views have alike: split and number."""
+        """Split and shard number, which are equal for the files of both views."""
         folder, name = FileSystems.split(self.path)
         return f"{FileSystems.split(folder)[1]}/{name.partition('_elwc')[2]}"
 
 
-class Found(NamedTuple):
-    """What a pass over both sides found. groups: by side. sample: by side, the files of sampled records."""
+class RecordScan(NamedTuple):
+    """Result of one pass over both sides. groups: count by side. sample: files of sampled records by side."""
 
     groups: dict[str, int]
     sample: dict[str, list[FileMetadata]]
-    skew: dict[str, Any]  # ViewSkew.to_json, where it was asked for
+    skew: dict[str, Any]  # ViewSkew.to_json; empty when two datasets are compared
 
 
-def records_of(path: str) -> Iterator[bytes]:
-    """The records of a TFRecord file, gzipped where its name says so.
+def read_record_file(path: str) -> Iterator[bytes]:
+    """Yields the records of a TFRecord file, gzipped if its name ends in .gz.
 
-    Errors: UnreadableFileError when the file ends early or a checksum is wrong.
+    Errors: UnreadableFileError when the file is truncated or a checksum is wrong.
     """
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stored:
             yield from read_records(gzip.GzipFile(fileobj=stored) if path.endswith(".gz") else stored)  # type: ignore[arg-type]
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise UnreadableFileError(f"{path} {UNREADABLE}{error}") from None
+        raise UnreadableFileError(f"{path} {UNREADABLE_MESSAGE}{error}") from None
 
 
 class ReadRecords(CountingDoFn):
-    """Parts -> their records as (view, record); on the outputs a and b, those of each side that are sampled."""
+    """RecordFile -> (view, record) for every record; sampled records go to the tagged outputs a and b."""
 
-    def process(self, part: Part) -> Iterator[Any]:
-        draw = random.Random(part.shard)  # the same records of both views, where they stand in the same order
+    def process(self, part: RecordFile) -> Iterator[Any]:
+        draw = random.Random(part.shard)  # samples the same records of both views if their order is the same
         try:
-            for record in records_of(part.path):
+            for record in read_record_file(part.path):
                 self.tally[f"groups/{part.side}"] += 1
                 if draw.random() < part.share:
                     yield beam.pvalue.TaggedOutput(part.side, record)
                 yield part.view, record
         except UnreadableFileError as error:
-            self.tally[f"damaged/{error}"] += 1  # the driver says so: an exception here would come to it wrapped
+            self.tally[f"damaged/{error}"] += 1  # the driver raises it: Beam would wrap an exception raised here
 
 
-class SkewOfRecords(beam.DoFn):
-    """(view, record) -> one ViewSkew a bundle."""
+class ComputeSkew(beam.DoFn):
+    """(view, record) -> one ViewSkew per bundle."""
 
     def __init__(self, spec: FeatureSpec) -> None:
         self._spec = spec
@@ -95,7 +95,7 @@ class SkewOfRecords(beam.DoFn):
 
 
 class SumSkews(beam.CombineFn):
-    """ViewSkews -> their sum."""
+    """Sums ViewSkews."""
 
     def __init__(self, spec: FeatureSpec) -> None:
         self._spec = spec
@@ -116,36 +116,39 @@ class SumSkews(beam.CombineFn):
         return total
 
 
-def read_all(parts: Sequence[Part], staging: str, options: PipelineOptions, skew_of: FeatureSpec | None) -> Found:
-    """One pass over all parts. staging: a place, seen by all workers, for what they find.
+def scan_records(
+    parts: Sequence[RecordFile], staging: str, options: PipelineOptions, skew_spec: FeatureSpec | None
+) -> RecordScan:
+    """Reads all files in one pass.
 
-    skew_of: the spec of the dataset whose views the two sides are; None when they are two datasets.
+    staging: a directory that all workers can write.
+    skew_spec: the spec of the dataset whose two views are compared; None for two datasets.
     Errors: InputError when a file is damaged.
     """
     with beam.Pipeline(options=options) as pipeline:
         read = (
             pipeline
             | "Parts" >> beam.Create(list(parts), reshuffle=True)
-            | "Read" >> beam.ParDo(ReadRecords()).with_outputs(*SIDES, TALLY, main=RECORDS)
+            | "Read" >> beam.ParDo(ReadRecords()).with_outputs(*SIDES, TALLY, main=_RECORDS)
         )
         for side in SIDES:
-            read[side] | f"Write_{side}" >> beam.io.WriteToTFRecord(join(staging, f"sample_{side}"))
+            read[side] | f"Write_{side}" >> beam.io.WriteToTFRecord(join_path(staging, f"sample_{side}"))
         tally = read[TALLY] | "Total" >> beam.CombineGlobally(SumTallies()) | "AsJson" >> beam.Map(orjson.dumps)
-        _write_line(tally, "WriteTally", join(staging, "tally"))
-        if skew_of is not None:
-            left = (
-                read[RECORDS]
-                | "Skew" >> beam.ParDo(SkewOfRecords(skew_of))
-                | "SumSkew" >> beam.CombineGlobally(SumSkews(skew_of))
+        _write_line(tally, "WriteTally", join_path(staging, "tally"))
+        if skew_spec is not None:
+            skew_json = (
+                read[_RECORDS]
+                | "Skew" >> beam.ParDo(ComputeSkew(skew_spec))
+                | "SumSkew" >> beam.CombineGlobally(SumSkews(skew_spec))
                 | "SkewAsJson" >> beam.Map(lambda total: orjson.dumps(total.to_json()))
             )
-            _write_line(left, "WriteSkew", join(staging, "skew"))
-    counted = orjson.loads(read_bytes(join(staging, "tally")))
-    skew = orjson.loads(read_bytes(join(staging, "skew"))) if skew_of is not None else {}
-    refuse_damaged(counted, skew.get("unreadable", 0))
-    return Found(
-        groups={side: counted.get(f"groups/{side}", 0) for side in SIDES},
-        sample={side: match_files([join(staging, f"sample_{side}-*")], "samples") for side in SIDES},
+            _write_line(skew_json, "WriteSkew", join_path(staging, "skew"))
+    counts = orjson.loads(read_bytes(join_path(staging, "tally")))
+    skew = orjson.loads(read_bytes(join_path(staging, "skew"))) if skew_spec is not None else {}
+    _check_undamaged(counts, skew.get("unreadable", 0))
+    return RecordScan(
+        groups={side: counts.get(f"groups/{side}", 0) for side in SIDES},
+        sample={side: match_files([join_path(staging, f"sample_{side}-*")], "samples") for side in SIDES},
         skew=skew,
     )
 
@@ -154,8 +157,8 @@ def _write_line(lines: Any, name: str, path: str) -> None:
     lines | name >> beam.io.WriteToText(path, num_shards=1, shard_name_template="", coder=beam.coders.BytesCoder())
 
 
-def refuse_damaged(tally: Tally, unreadable: int) -> None:
-    """Errors: InputError naming the first damaged file, or telling of records that are none of query groups."""
+def _check_undamaged(tally: Tally, unreadable: int) -> None:
+    """Errors: InputError naming the first damaged file, or counting the records that are not query groups."""
     damaged = sorted(name.removeprefix("damaged/") for name in tally if name.startswith("damaged/"))
     if damaged:
         more = f" (and {len(damaged) - 1} more files)" if len(damaged) > 1 else ""

@@ -1,26 +1,26 @@
-"""A comparison as JSON, and in words for a terminal. Pure: no Beam."""
+"""A comparison as JSON and as a text table for a terminal. Pure: no Beam."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from beam_jobs.comparison_options import ComparisonOptions
-from beam_jobs.dataset_comparison import Finding
-from beam_jobs.feature_figures import figures
-from beam_jobs.feature_pairs import Pair
+from beam_jobs.drift.comparison import Finding
+from beam_jobs.drift.feature_figures import figures
+from beam_jobs.drift.feature_pairs import FeaturePair
+from beam_jobs.drift.thresholds import ComparisonOptions
 
-MOST_CHARACTERS = 40  # shown of a value
-HEAD = ("", "feature", "what", "A", "B", "change", "limit")
+_MAX_VALUE_CHARACTERS = 40
+REPORT_COLUMNS = ("", "feature", "what", "A", "B", "change", "limit")
 
 
 def report_of(
     sides: Mapping[str, Any],
     difference: str | None,
     findings: Sequence[Finding],
-    pairs: Iterable[Pair],
+    pairs: Iterable[FeaturePair],
     options: ComparisonOptions,
 ) -> dict[str, Any]:
-    """As JSON. sides: what `a` and `b` are, in words and counts. difference: of their specs, the first one in words."""
+    """The report as JSON. sides: descriptions of `a` and `b`. difference: the first one of their specs, or None."""
     ordered = sorted(findings, key=lambda finding: (not finding.is_drift, -finding.severity))
     axes: dict[str, set[str]] = {}
     for finding in findings:
@@ -35,39 +35,47 @@ def report_of(
     }
 
 
-def drifting(report: Mapping[str, Any]) -> list[str]:
-    """The features that drift, the furthest first."""
+def drifting_features(report: Mapping[str, Any]) -> list[str]:
+    """Names of the features that drift, the most severe first."""
     return list(dict.fromkeys(finding["feature"] for finding in report["findings"] if finding["drift"]))
 
 
 def verdict(report: Mapping[str, Any]) -> str:
-    """One sentence."""
-    names, compared = drifting(report), len(report["features"])
+    """The result in one sentence."""
+    names, compared = drifting_features(report), len(report["features"])
     parts = [f"drift in {', '.join(names)}"] if names else []
     parts += [f"other features ({report['spec_difference']})"] if report["spec_difference"] else []
     return " and ".join(parts) or f"no drift in {compared} features"
 
 
-def rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """All drifting findings, then of each other feature the one nearest its limit; cells as HEAD names them."""
-    found, seen = [], set(drifting(report))
+def report_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """All drifting findings, then the finding nearest its limit of each other feature; columns as in REPORT_COLUMNS."""
+    shown, seen = [], set(drifting_features(report))
     for finding in report["findings"]:
         if finding["drift"] or finding["feature"] not in seen:
             seen.add(finding["feature"])
-            found.append(row(finding))
-    return found
+            shown.append(report_row(finding))
+    return shown
 
 
-def row(finding: Mapping[str, Any]) -> tuple[str, ...]:
-    """One finding's cells. Values of logs have lost what a terminal or a browser would obey."""
+def report_row(finding: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cells of one finding. Values from logs are escaped for terminals and browsers."""
     a, b = (_figure(finding["kind"], finding[side]) for side in ("a", "b"))
     status = "DRIFT" if finding["drift"] else "ok"
-    return status, finding["feature"], what(finding), a, b, number(finding["value"]), _limit(finding)
+    return (
+        status,
+        finding["feature"],
+        _describe_finding(finding),
+        a,
+        b,
+        format_number(finding["value"]),
+        _limit(finding),
+    )
 
 
-def what(finding: Mapping[str, Any]) -> str:
-    """What was compared, in a few words."""
-    of = printable(finding["of"])
+def _describe_finding(finding: Mapping[str, Any]) -> str:
+    """The compared quantity in a few words."""
+    of = printable_value(finding["of"])
     return {
         "divergence": f"divergence of {of}" if of else "divergence",
         "share_change": f"share of {of}",
@@ -80,40 +88,40 @@ def _limit(finding: Mapping[str, Any]) -> str:
     if finding["threshold"] is None:
         return "not judged"
     by_chance = finding["chance"] > finding["threshold"]
-    return f"{number(finding['chance'])} by chance" if by_chance else number(finding["threshold"])
+    return f"{format_number(finding['chance'])} by chance" if by_chance else format_number(finding["threshold"])
 
 
 def _figure(kind: str, value: float | None) -> str:
     if value is None:
         return ""
-    return f"median {number(value)}" if kind == "divergence" else percent(value)
+    return f"median {format_number(value)}" if kind == "divergence" else format_percent(value)
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-def printable(text: str) -> str:
-    """A value in one line without control characters or changes of direction, cut to MOST_CHARACTERS."""
-    cut = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."
+def printable_value(text: str) -> str:
+    """A value on one line, cut to _MAX_VALUE_CHARACTERS, with control and bidirectional characters escaped."""
+    cut = text if len(text) <= _MAX_VALUE_CHARACTERS else text[: _MAX_VALUE_CHARACTERS - 3] + "..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
-def table(report: Mapping[str, Any]) -> str:
-    """The terminal's table: what drifts comes first, and the verdict last."""
-    lines = [HEAD, *rows(report)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(HEAD))]
+def terminal_table(report: Mapping[str, Any]) -> str:
+    """The terminal's table: drifting features first, the verdict last."""
+    lines = [REPORT_COLUMNS, *report_rows(report)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(REPORT_COLUMNS))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    heads = [f"{name.upper()}: {described(report[name])}" for name in ("a", "b")]
+    heads = [f"{name.upper()}: {describe_side(report[name])}" for name in ("a", "b")]
     return "\n".join([*heads, "", *text, "", *notes(report), verdict(report)])
 
 
-def described(side: Mapping[str, Any]) -> str:
-    """A side in words: 'build/monday, 40,000 groups of 640,000 items'."""
+def describe_side(side: Mapping[str, Any]) -> str:
+    """Describes a side: 'build/monday, 40,000 groups of 640,000 items'."""
     view = " (serving view)" if side["view"] == "serving" else ""
     text = f"{side['dataset']}{view}, {side['groups']:,} groups of {side['items']:,} items"
     if side["sampled_groups"] < side["groups"]:
@@ -122,11 +130,11 @@ def described(side: Mapping[str, Any]) -> str:
 
 
 def notes(report: Mapping[str, Any]) -> Iterator[str]:
-    """What a reader should know of the limits."""
+    """Notes on how the limits were set."""
     judged = [finding for finding in report["findings"] if finding["threshold"] is not None]
     by_chance = sum(finding["chance"] > finding["threshold"] for finding in judged)
     if by_chance:
         yield (
-            f"{by_chance} of {len(judged)} measures may exceed their threshold by chance in samples so small: there, "
-            "what chance reaches is the limit"
+            f"for {by_chance} of {len(judged)} measures the chance bound of these samples exceeds the threshold: it is "
+            "their limit"
         )

@@ -1,4 +1,4 @@
-"""The file of thresholds that `compare_datasets` takes, all keys of which are optional."""
+"""The thresholds file of `compare_datasets`; all keys are optional."""
 
 from collections.abc import Collection
 
@@ -9,7 +9,7 @@ from features.task import Section, load_yaml, parse
 
 
 class Thresholds(Section):
-    """From where on a difference is drift, where chance does not reach as far. null: shown, never judged."""
+    """A difference is drift above its threshold and its chance bound. null: shown, never judged."""
 
     divergence: float | None = Field(default=0.02, ge=0)  # Jensen-Shannon, bits: of numbers, of lengths, of values
     share_change: float | None = Field(default=0.05, ge=0)  # the largest of any one value: categories and texts
@@ -19,10 +19,10 @@ class Thresholds(Section):
 
 
 class ComparisonOptions(Thresholds):
-    """The whole file."""
+    """The thresholds file."""
 
     false_alarms: float = Field(default=0.01, gt=0, lt=1)  # probability of any drift between two datasets of one source
-    features: dict[str, Thresholds] = {}  # a feature's own limits, where they differ; `items` is the size of a group
+    features: dict[str, Thresholds] = {}  # overrides for single features; `items` is the group size
 
     def limit(self, feature: str, kind: str) -> float | None:
         """kind: a field of Thresholds."""
@@ -32,7 +32,7 @@ class ComparisonOptions(Thresholds):
 
 
 def load_options(path: str | None, features: Collection[str]) -> ComparisonOptions:
-    """The options of a file, or the defaults. features: that limits may be given for. Errors: InputError."""
+    """The options of a file, or the defaults. features: names that may have thresholds. Errors: InputError."""
     keys = ("extends", *ComparisonOptions.model_fields)
     given = load_yaml(path, "file of thresholds", keys) if path else {}
     options = parse(given, "thresholds", ComparisonOptions, "the file of thresholds")

@@ -1,4 +1,4 @@
-"""Pure functions: one request's impressions and interactions -> which shown items got what. No Beam.
+"""Attributes one request's interactions to its shown items. Pure: no Beam.
 
 Every event gets exactly one fate, so that the counts of a job reconcile:
 used, duplicate, late, unmatched, malformed or capped.
@@ -7,15 +7,15 @@ used, duplicate, late, unmatched, malformed or capped.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_jobs.logs import INTERACTIONS, REFUND, Event, is_identifier, read_position
-from features.values import shown
+from beam_jobs.sources.native_log import INTERACTIONS, REFUND, Event, is_identifier, is_position
+from features.values import describe_type
 
 FATES = ("used", "duplicate", "late", "unmatched", "malformed", "capped")
-SKIPPED = "skipped"  # what becomes of an event that this dataset does not ask for: it does not count as read
+SKIPPED = "skipped"  # fate of an event that the dataset does not use; it does not count as read
 
 
 class LoggedEvent(NamedTuple):
-    """An event beside the line it was read from. parts: of an impression that the log tells in several records."""
+    """An event and the line it was read from. parts: the records of an impression that was assembled from several."""
 
     event: Event
     line: bytes
@@ -23,7 +23,7 @@ class LoggedEvent(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What became of one event. reason: empty for events that need no dead letter."""
+    """The fate of one event. reason: empty for events without a dead letter."""
 
     logged: LoggedEvent
     fate: str  # one of FATES, or SKIPPED
@@ -32,26 +32,26 @@ class Fate(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One request's events, as a reader of logs hands them over.
+    """One request's events, from a log reader.
 
-    settled: fates that need no impression to be known. notes: names that the job shall count once each.
+    reader_fates: fates that the reader decided, before attribution. notes: tally names to count once each.
     """
 
     logged: Sequence[LoggedEvent]
-    settled: Sequence[Fate] = ()
+    reader_fates: Sequence[Fate] = ()
     notes: tuple[str, ...] = ()
 
 
 class ShownItems(NamedTuple):
-    """An impression's usable items, by position: what stands at one place of all three is one item's."""
+    """An impression's usable items as three aligned columns, sorted by position."""
 
     ids: Sequence[str] = ()
     positions: Sequence[int] = ()
-    contents: Sequence[Any] = ()  # what the caller's reader made of them
+    contents: Sequence[Any] = ()  # as `read_items` returned them
 
 
-class Refusal(NamedTuple):
-    """Why an item cannot be used. reason: a stable name; detail: for a person."""
+class ItemRefusal(NamedTuple):
+    """Why an item cannot be used. reason: a stable name; detail: human-readable."""
 
     reason: str
     detail: str
@@ -65,27 +65,29 @@ class RefusedItem(NamedTuple):
     raw: dict[str, Any]
 
 
-class Shown(NamedTuple):
-    """An impression's items."""
+class ReadImpression(NamedTuple):
+    """An impression's items, read."""
 
     items: ShownItems
     capped: frozenset[str]  # ids beyond max_items
     refused: list[RefusedItem]
+    without_positions: bool = False  # no item has a position: the items' order is used
 
 
 class Attribution(NamedTuple):
-    """One request's result. impression is None when the request makes no query group."""
+    """The result for one request. impression is None when the request gives no query group."""
 
     impression: Event | None
     items: ShownItems
-    acted: dict[str, set[str]]  # interaction type -> ids of the items that got one
+    interacted: dict[str, set[str]]  # interaction type -> ids of the items that have one
     fates: list[Fate]
     refused_items: list[RefusedItem]
     items_capped: int
+    without_positions: bool = False  # positions were taken from the items' order
 
 
-class Rules(NamedTuple):
-    """windows_ms: interaction type -> milliseconds after the impression that still count."""
+class AttributionRules(NamedTuple):
+    """windows_ms: interaction type -> attribution window in milliseconds after the impression."""
 
     windows_ms: Mapping[str, int]
     min_items: int
@@ -93,16 +95,16 @@ class Rules(NamedTuple):
 
 
 ReadItems = Callable[[Sequence[str], Sequence[dict[str, Any]]], Sequence[Any]]
-"""(item ids, raw items) -> for each item its content, or a Refusal."""
+"""(item ids, raw items) -> each item's content, or an ItemRefusal."""
 
 
-def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_items: ReadItems) -> Attribution:
-    """What became of one request's events.
+def attribute(logged: Iterable[LoggedEvent], rules: AttributionRules, read_items: ReadItems) -> Attribution:
+    """Attributes one request's interactions to its first impression.
 
-    logged: all events of the request, in any order; the result does not depend on it.
-    read_items: makes items' contents, or says why an item cannot be used.
+    logged: all events of the request; the result does not depend on their order.
+    read_items: returns items' contents or refusals.
     """
-    events, fates = without_duplicates(logged)
+    events, fates = split_duplicates(logged)
     interactions = [entry for entry in events if entry.event.type != "impression"]
     impressions = [entry for entry in events if entry.event.type == "impression"]
     nothing: dict[str, set[str]] = {}
@@ -112,7 +114,7 @@ def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_items: ReadItems
         ]
         return Attribution(None, ShownItems(), nothing, fates, [], 0)
     first, fates = impressions[0], fates + _repeats(impressions)
-    seen = read_shown(first.event, rules.max_items, read_items)
+    seen = read_impression(first.event, rules.max_items, read_items)
     if len(seen.items.ids) < rules.min_items:
         detail = f"{len(seen.items.ids)} usable items, expected at least {rules.min_items}"
         fates.append(Fate(first, "malformed", "too_few_items", detail))
@@ -120,11 +122,11 @@ def attribute(logged: Iterable[LoggedEvent], rules: Rules, read_items: ReadItems
         return Attribution(None, ShownItems(), nothing, fates, seen.refused, 0)
     acted, matched = _matched(interactions, first.event, seen, rules.windows_ms)
     fates += [Fate(first, "used"), *matched]
-    return Attribution(first.event, seen.items, acted, fates, seen.refused, len(seen.capped))
+    return Attribution(first.event, seen.items, acted, fates, seen.refused, len(seen.capped), seen.without_positions)
 
 
 def refuse_request(result: Attribution, reason: str, detail: str) -> Attribution:
-    """The same request when its impression turns out unusable as a whole: nothing of it counts as used."""
+    """Changes the result to that of an unusable impression: no event counts as used."""
     fates = []
     for fate in result.fates:
         if fate.logged.event.type == "impression" and fate.fate == "used":
@@ -135,35 +137,39 @@ def refuse_request(result: Attribution, reason: str, detail: str) -> Attribution
     return Attribution(None, ShownItems(), {}, fates, result.refused_items, 0)
 
 
-def leave_out(request: Request, fate: str, reason: str) -> Attribution:
-    """A request that is not wanted, whatever is in it: all its events get `fate`, and no dead letter."""
-    settled = [entry.logged for entry in request.settled]
+def reject_request(request: Request, fate: str, reason: str) -> Attribution:
+    """Gives all events of a request the same `fate`, without dead letters."""
+    settled = [entry.logged for entry in request.reader_fates]
     whole = [part for entry in (*request.logged, *settled) for part in (entry.parts or (entry,))]
     return Attribution(None, ShownItems(), {}, [Fate(entry, fate, reason) for entry in whole], [], 0)
 
 
-def in_time(entry: LoggedEvent) -> tuple[int, str, bytes]:
-    """The order in which a request's events count, whatever order they were read in."""
+def time_order(entry: LoggedEvent) -> tuple[int, str, bytes]:
+    """Sort key: the order of a request's events, independent of the order of reading."""
     return entry.event.timestamp_ms, entry.event.event_id, entry.line
 
 
-def without_duplicates(logged: Iterable[LoggedEvent]) -> tuple[list[LoggedEvent], list[Fate]]:
-    """The earliest event of each event id, by time, and the fates of the others."""
-    ordered = sorted(logged, key=in_time)
-    seen: set[str] = set()
+def split_duplicates(logged: Iterable[LoggedEvent]) -> tuple[list[LoggedEvent], list[Fate]]:
+    """Returns the earliest event of each (type, event id), sorted by time, and the fates of the duplicates.
+
+    Events of different types may share an id: some logs number each type separately.
+    """
+    ordered = sorted(logged, key=time_order)
+    seen: set[tuple[str, str]] = set()
     events: list[LoggedEvent] = []
     fates: list[Fate] = []
     for entry in ordered:
-        if entry.event.event_id in seen:
+        identity = entry.event.type, entry.event.event_id
+        if identity in seen:
             fates.append(Fate(entry, "duplicate"))
         else:
-            seen.add(entry.event.event_id)
+            seen.add(identity)
             events.append(entry)
     return events, fates
 
 
 def _repeats(impressions: Sequence[LoggedEvent]) -> list[Fate]:
-    """The fates of a request's impressions after its first: duplicates, kept as dead letters where they differ."""
+    """Fates of a request's later impressions: duplicates; those that differ get a dead letter."""
     if len(impressions) == 1:
         return []
     first = _identities(impressions[0].event)
@@ -180,23 +186,39 @@ def _identities(impression: Event) -> list[str]:
     return [str(item_id) for item_id in found if is_identifier(item_id)]
 
 
-def read_shown(impression: Event, max_items: int, read_items: ReadItems) -> Shown:
-    """The impression's usable items by position, the topmost `max_items` of them."""
+def read_impression(impression: Event, max_items: int, read_items: ReadItems) -> ReadImpression:
+    """Reads the impression's usable items; keeps the `max_items` with the lowest positions."""
     raw_items = impression.body["items"]
     ids, positions = [raw.get("item_id") for raw in raw_items], [raw.get("position") for raw in raw_items]
+    without_positions = len(positions) > 1 and all(position is None for position in positions)
+    if None in positions:
+        positions = fill_positions(positions)
     refused: list[RefusedItem] = []
     contents = read_items(ids, raw_items) if _are_sound(ids, positions) else None
-    if contents is None or Refusal in map(type, contents):
-        ids, positions, contents, refused = _item_by_item(raw_items, read_items)
+    if contents is None or ItemRefusal in map(type, contents):
+        ids, positions, contents, refused = _item_by_item(raw_items, positions, read_items)
     if positions != sorted(positions):
         order = sorted(range(len(positions)), key=positions.__getitem__)
         ids, positions, contents = ([column[place] for place in order] for column in (ids, positions, contents))
     shown = ShownItems(ids[:max_items], positions[:max_items], contents[:max_items])
-    return Shown(shown, frozenset(ids[max_items:]), refused)
+    return ReadImpression(shown, frozenset(ids[max_items:]), refused, without_positions)
+
+
+def fill_positions(positions: Sequence[Any]) -> list[Any]:
+    """Fills missing positions (None) where their value is certain.
+
+    If all are None, positions are the items' order. A single None is 0 if no other item has position 0, because
+    protobuf's JSON omits zeros. Any other None stays.
+    """
+    if all(position is None for position in positions):
+        return list(range(len(positions)))
+    if positions.count(None) == 1 and 0 not in positions:
+        return [0 if position is None else position for position in positions]
+    return list(positions)
 
 
 def _are_sound(ids: Sequence[Any], positions: Sequence[Any]) -> bool:
-    """Whether all ids are distinct texts and all positions numbers, as in most impressions."""
+    """Whether all ids are distinct texts and all positions valid: the fast path for most impressions."""
     try:
         texts = all(map(str.strip, ids))
     except TypeError:
@@ -211,36 +233,37 @@ def _are_sound(ids: Sequence[Any], positions: Sequence[Any]) -> bool:
 
 
 def _item_by_item(
-    raw_items: Sequence[dict[str, Any]], read_items: ReadItems
+    raw_items: Sequence[dict[str, Any]], positions: Sequence[Any], read_items: ReadItems
 ) -> tuple[list[str], list[int], list[Any], list[RefusedItem]]:
-    """Ids, positions and contents of the usable items, and the others."""
+    """Returns ids, positions and contents of the usable items, and the refused items."""
     usable: dict[str, tuple[int, Any]] = {}
     refused: list[RefusedItem] = []
-    for raw in raw_items:
-        item_id, position = raw.get("item_id"), read_position(raw.get("position"))
+    for raw, position in zip(raw_items, positions, strict=True):
+        item_id = raw.get("item_id")
         if not is_identifier(item_id):
-            refused.append(RefusedItem("item_id_missing", f"item_id is {shown(item_id)}, expected text", raw))
+            refused.append(RefusedItem("item_id_missing", f"item_id is {describe_type(item_id)}, expected text", raw))
             continue
-        if position is None:
-            detail = f"position is {shown(raw.get('position'))}, expected a whole number, 0 at the top"
-            refused.append(RefusedItem("position_invalid", detail, raw))
+        if not is_position(position):
+            reason = "position_missing" if position is None else "position_invalid"
+            detail = f"position is {describe_type(position)}, expected a whole number, 0 at the top"
+            refused.append(RefusedItem(reason, detail, raw))
             continue
         item_id = str(item_id)
         (content,) = read_items([item_id], [raw])
-        if isinstance(content, Refusal):
+        if isinstance(content, ItemRefusal):
             refused.append(RefusedItem(*content, raw))
         elif item_id in usable:
             refused.append(RefusedItem("item_shown_twice", "its first showing is used", raw))
         else:
             usable[item_id] = position, content
-    positions, contents = ([entry[column] for entry in usable.values()] for column in (0, 1))
-    return list(usable), positions, contents, refused
+    places, contents = ([entry[column] for entry in usable.values()] for column in (0, 1))
+    return list(usable), places, contents, refused
 
 
 def _matched(
-    interactions: Sequence[LoggedEvent], impression: Event, seen: Shown, windows_ms: Mapping[str, int]
+    interactions: Sequence[LoggedEvent], impression: Event, seen: ReadImpression, windows_ms: Mapping[str, int]
 ) -> tuple[dict[str, set[str]], list[Fate]]:
-    """Which items got which interaction, refunds taken back, and every interaction's fate. In the order of time."""
+    """Returns the items with each interaction type, refunds subtracted, and every interaction's fate, in time order."""
     acted: dict[str, set[str]] = {kind: set() for kind in INTERACTIONS}
     if not interactions:
         return acted, []
@@ -254,13 +277,13 @@ def _matched(
             fate = Fate(entry, "capped", "item_capped", "its item lies beyond max_items")
         elif item_id not in visible:
             reason = "item_refused" if item_id in refused else "item_not_shown"
-            fate = Fate(entry, "unmatched", reason, f"item {item_id!r:.60} is not among the request's items")
+            fate = Fate(entry, "unmatched", reason, "its item is not among the request's items")
         elif delay < 0:
             fate = Fate(entry, "unmatched", "before_impression", f"{-delay} ms before its impression")
         elif delay > windows_ms[event.type]:
             fate = Fate(entry, "late", "late", f"{delay} ms after its impression, window {windows_ms[event.type]} ms")
         elif event.type == REFUND and item_id not in acted["purchase"]:
-            fate = Fate(entry, "unmatched", "no_purchase", f"item {item_id!r:.60} had no purchase before the refund")
+            fate = Fate(entry, "unmatched", "no_purchase", "its item had no purchase before the refund")
         else:
             if event.type == REFUND:
                 acted["purchase"].remove(item_id)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from beam_jobs.log_readers import READERS
+from beam_jobs.sources.log_readers import READERS
 from features.errors import InputError
 from features.task import Section, Task
 
@@ -13,10 +13,10 @@ from features.task import Section, Task
 class Splits(Section):
     """How groups are split: by a hash of the query, by the time of the impression, or by both.
 
-    query: the shares are of the distinct queries; all of a query's groups land in one split.
-    time: train before `valid_from`, valid before `test_from`, test from there; the shares are not used.
-    query_and_time: train and valid before `test_from`, test from there on, each of the queries that its share says, so
-        that test is later and of unseen queries; other groups are left out.
+    query: shares are of the distinct queries; all groups of a query are in one split.
+    time: train before `valid_from`, valid before `test_from`, then test; shares are not used.
+    query_and_time: queries are split by their shares; train and valid use groups before `test_from`, test those after
+        it, so that test has later groups of unseen queries. Other groups are dropped.
     """
 
     by: Literal["query", "time", "query_and_time"] = "query"
@@ -40,7 +40,7 @@ class Splits(Section):
 
 
 class Windows(Section):
-    """Hours after the impression within which an interaction still belongs to it."""
+    """Attribution windows, in hours after the impression."""
 
     click: float = Field(default=1.0, gt=0)
     add_to_cart: float = Field(default=24.0, gt=0)
@@ -48,24 +48,24 @@ class Windows(Section):
     refund: float = Field(default=720.0, gt=0)  # a return or a cancellation of a purchase
 
     def milliseconds(self) -> dict[str, int]:
-        """Interaction type -> the window's length."""
+        """Returns interaction type -> window in milliseconds."""
         return {kind: int(hours * 3_600_000) for kind, hours in self.model_dump().items()}
 
 
 class Limits(Section):
-    """Shares above which the job fails, and leaves the former dataset as it was."""
+    """Shares of lost events above which the job fails; the former dataset stays."""
 
-    malformed: float = Field(default=0.01, ge=0, le=1)  # of the lines: those that cannot be read
-    late: float = Field(default=0.5, ge=0, le=1)  # this and the next two: of the interactions
+    malformed: float = Field(default=0.01, ge=0, le=1)  # unreadable lines, of all lines
+    late: float = Field(default=0.5, ge=0, le=1)  # this and the next two: of all interactions
     unmatched: float = Field(default=0.5, ge=0, le=1)
     capped: float = Field(default=0.5, ge=0, le=1)
 
 
 class DatasetOptions(Section):
-    """`dataset:`, what decides how logs become a dataset."""
+    """`dataset:`, the options of building a dataset."""
 
     reader: str = "native"  # the kind of the logs
-    locale: str = ""  # of the impressions to use, such as en-GB; empty uses all
+    locale: str = ""  # use only impressions of this locale, such as en-GB; empty uses all
     look_back_days: int = Field(default=7, ge=0, le=3650)  # days before --date whose impressions are used too
     splits: Splits = Splits()
     windows_hours: Windows = Windows()
@@ -73,10 +73,11 @@ class DatasetOptions(Section):
     min_items: int = Field(default=2, ge=1)  # usable items that a group needs
     max_items: int = Field(default=200, ge=1)  # items kept in a group, the topmost ones
     max_groups_per_query: int | None = Field(default=None, ge=1)  # a sample of a query's groups; null keeps all
-    max_requests_per_hour: int | None = Field(default=None, ge=1)  # of a user; who makes more is a bot; null knows none
-    min_distinct_users: int = Field(default=3, ge=1)  # who must have made a query before its text may leave the dataset
-    dead_letter_days: int = Field(default=30, ge=0)  # age at which the next run deletes dead letters; 0 writes none
-    shards: int = Field(default=0, ge=0, le=10_000)  # files a view and split, at most; 0: one for 32 MB of logs
+    max_requests_per_hour: int | None = Field(default=None, ge=1)  # users with more are bots; null: no limit
+    # minimum users per query or categorical value listed in a manifest, vocabulary or model
+    min_distinct_users: int = Field(default=3, ge=1)
+    dead_letter_days: int = Field(default=30, ge=0)  # dead letters are deleted at this age; 0 writes none
+    shards: int = Field(default=0, ge=0, le=10_000)  # maximum files per view and split; 0: one per 32 MB of logs
 
     @field_validator("reader")
     @classmethod
@@ -93,16 +94,16 @@ class DatasetOptions(Section):
 
 
 class VocabularyOptions(Section):
-    """`vocabulary:`, how the WordPiece vocabulary is learned."""
+    """`vocabulary:`, the options of learning the WordPiece vocabulary."""
 
-    pieces: int = Field(default=8000, ge=64, le=200_000)  # at most, the special ones included
-    min_count: int = Field(default=2, ge=1)  # occurrences below which a word is not learned from
-    max_word_characters: int = Field(default=40, ge=1, le=100)  # longer words are not learned from
-    max_alphabet: int = Field(default=1000, ge=1)  # the commonest characters; words with others are not learned from
+    pieces: int = Field(default=8000, ge=64, le=200_000)  # maximum vocabulary size, special pieces included
+    min_count: int = Field(default=2, ge=1)  # rarer words are ignored
+    max_word_characters: int = Field(default=40, ge=1, le=100)  # longer words are ignored
+    max_alphabet: int = Field(default=1000, ge=1)  # most frequent characters; words with others are ignored
 
 
 def seed_of(task: Task) -> int:
-    """The task's `seed:`, 0 where it has none. Errors: InputError."""
+    """Returns the task's `seed:`, 0 by default. Errors: InputError."""
     seed: Any = task.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise InputError(f"seed is {seed!r}, expected a whole number. Correct it in the task file")

@@ -1,6 +1,6 @@
-"""Joining without a request id: what a user did with an item belongs to the last impression that showed it.
+"""Joins events without a request id: an interaction belongs to the last impression that showed its item to its user.
 
-Pure: no Beam. Attribution windows are not looked at here: what comes too late for its impression is late, as elsewhere.
+Pure: no Beam. Attribution windows are applied later, in `attribution.attribute`.
 """
 
 from bisect import bisect_right
@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.assembly import assemble
-from beam_jobs.attribution import Fate, LoggedEvent, Request, without_duplicates
-from beam_jobs.logs import REFUND, is_identifier
+from beam_jobs.joins.attribution import Fate, LoggedEvent, Request, split_duplicates
+from beam_jobs.joins.showings import assemble
+from beam_jobs.sources.native_log import REFUND, is_identifier
 
 
-class Bought(NamedTuple):
-    """A purchase that an impression led to. transaction_id: empty where the log has none."""
+class ItemMatch(NamedTuple):
+    """An interaction's item, matched to a request. transaction_id: empty where the log has none."""
 
     transaction_id: str
     item_id: str
@@ -22,12 +22,12 @@ class Bought(NamedTuple):
 
 
 def requests_of_user(logged: Sequence[LoggedEvent], position_base: int) -> Iterator[Request]:
-    """One user's events -> their requests, and at last what belongs to none.
+    """Yields one user's requests, then a Request with the fates of unmatched events.
 
-    Impressions have a request id, and may come in parts; interactions have none, and get one here. Refunds follow the
-    purchase: one without an item takes back its transaction, and counts as read once for each item of it.
+    Impressions have a request id and may come in parts; interactions get theirs here. A refund goes to its purchase's
+    request; a refund without an item reverses its whole transaction, and counts as read once per item.
     """
-    events, settled = without_duplicates(logged)
+    events, settled = split_duplicates(logged)
     requests: dict[str, list[LoggedEvent]] = defaultdict(list)
     showings: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for entry in events:
@@ -36,12 +36,12 @@ def requests_of_user(logged: Sequence[LoggedEvent], position_base: int) -> Itera
             for item in entry.event.body["items"]:
                 if is_identifier(item.get("item_id")):
                     showings[str(item["item_id"])].append((entry.event.timestamp_ms, entry.event.request_id))
-    purchases: list[Bought] = []
+    purchases: list[ItemMatch] = []
     notes: list[str] = []
     for entry in events:
         if entry.event.type == "impression":
             continue
-        found = _taken_back(entry, purchases) if entry.event.type == REFUND else _shown_last(entry, showings)
+        found = _refunded_purchases(entry, purchases) if entry.event.type == REFUND else _last_showing(entry, showings)
         if isinstance(found, Fate):
             settled.append(found)
             continue
@@ -55,21 +55,21 @@ def requests_of_user(logged: Sequence[LoggedEvent], position_base: int) -> Itera
     yield Request((), settled, tuple(notes))
 
 
-def _shown_last(entry: LoggedEvent, showings: dict[str, list[tuple[int, str]]]) -> list[Bought] | Fate:
+def _last_showing(entry: LoggedEvent, showings: dict[str, list[tuple[int, str]]]) -> list[ItemMatch] | Fate:
     event = entry.event
     item_id = str(event.body["item_id"])
     shown = showings.get(item_id, [])
     before = bisect_right(shown, event.timestamp_ms, key=lambda showing: showing[0])
     if before:
-        return [Bought(event.body["transaction_id"], item_id, shown[before - 1][1])]
+        return [ItemMatch(event.body["transaction_id"], item_id, shown[before - 1][1])]
     if shown:
         detail = f"{shown[0][0] - event.timestamp_ms} ms before its impression"
         return Fate(entry, "unmatched", "before_impression", detail)
-    return Fate(entry, "unmatched", "item_not_shown", f"no search showed item {item_id!r:.60} to its user")
+    return Fate(entry, "unmatched", "item_not_shown", "no search showed its item to its user")
 
 
-def _taken_back(entry: LoggedEvent, purchases: list[Bought]) -> list[Bought] | Fate:
-    """The purchases that a refund takes back: of its transaction and item, as far as it names them."""
+def _refunded_purchases(entry: LoggedEvent, purchases: list[ItemMatch]) -> list[ItemMatch] | Fate:
+    """Returns the purchases that a refund reverses: those of its transaction and item, where it names them."""
     named = entry.event.body
     found = [
         bought
@@ -81,7 +81,7 @@ def _taken_back(entry: LoggedEvent, purchases: list[Bought]) -> list[Bought] | F
     return found if not named["item_id"] else found[:1]
 
 
-def _of_request(entry: LoggedEvent, bought: Bought) -> LoggedEvent:
+def _of_request(entry: LoggedEvent, bought: ItemMatch) -> LoggedEvent:
     event_id = f"{entry.event.event_id}/{bought.item_id}"
     return entry._replace(
         event=entry.event._replace(

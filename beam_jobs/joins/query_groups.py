@@ -1,57 +1,54 @@
-"""One request's events and the product table -> a query group, as the feature spec wants it. Pure: no Beam."""
+"""Builds a query group from one request's events and the product table, by the feature spec. Pure: no Beam."""
 
-import hashlib
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from beam_jobs.assembly import fates_of_parts
-from beam_jobs.attribution import (
+from beam_jobs.joins.attribution import (
     SKIPPED,
     Attribution,
-    Refusal,
+    AttributionRules,
+    ItemRefusal,
     Request,
-    Rules,
     ShownItems,
     attribute,
-    in_time,
-    leave_out,
     refuse_request,
+    reject_request,
+    time_order,
 )
-from beam_jobs.dates import start_of
-from beam_jobs.logs import INTERACTIONS, Event
-from beam_jobs.options import DatasetOptions
-from beam_jobs.products import Product, Products
+from beam_jobs.joins.dataset_options import DatasetOptions
+from beam_jobs.joins.log_features import CONTEXT_NAMES, ITEM_NAMES, check_log_features
+from beam_jobs.joins.showings import fates_of_parts
+from beam_jobs.joins.stable_hash import Hash64
+from beam_jobs.sources.dates import start_of
+from beam_jobs.sources.native_log import INTERACTIONS, Event
+from beam_jobs.sources.products import ProductRow, ProductTable
 from features.elwc import GroupColumns
-from features.errors import InputError
 from features.spec import Feature, FeatureSpec
-from features.values import Value
+from features.values import Value, describe_type
 
-SPLITS = ("train", "valid", "test")
-# What the log itself says, at the level where it says it; an item's or product's own value of that name is ignored.
-CONTEXT_NAMES = ("request_id", "query")
-ITEM_NAMES = ("item_id", "position", *INTERACTIONS)
+DATASET_SPLITS = ("train", "valid", "test")
 
 
 class ItemValues(NamedTuple):
-    """One item's features as far as they are known before attribution."""
+    """One item's features, without interactions and position."""
 
     values: tuple[Value, ...]  # in the spec's order
-    defaulted: tuple[str, ...] = ()  # features that took their default
-    from_table: tuple[str, ...] = ()  # features that came from the product table
+    defaulted: tuple[str, ...] = ()  # names of features filled by their default
+    from_table: tuple[str, ...] = ()  # names of features read from the product table
     written_ms: int = 0  # when the product's row was written
 
 
 @dataclass(slots=True)
 class BuiltGroup:
-    """A query group on its way into a dataset.
+    """A query group with what the dataset's statistics need.
 
-    order_keys: 8 bytes a group item, ascending: hashes that say nothing of rank or behaviour.
-    defaulted, stamped_later: a feature's name for every value that took its default, or that its product's row brought
-        after the impression. used: the type of every event used.
+    order_keys: 8 bytes per item, ascending: hashes that carry no information on rank or behaviour.
+    defaulted: feature name of every value filled by its default. stamped_later: feature name of every value from a
+        product row written after the impression. used: type of every used event.
     """
 
     split: str
@@ -60,57 +57,40 @@ class BuiltGroup:
     group: GroupColumns
     order_keys: bytes
     group_key: int  # a 64-bit hash of the same kind for the whole group
-    shard: int  # of the files that it goes to
+    shard: int  # of its output files
     defaulted: Sequence[str] = ()
     stamped_later: Sequence[str] = ()
     positions_have_gaps: bool = False
+    positions_vary: bool = True  # whether two items have different positions
     items_capped: int = 0
     used: Sequence[str] = ()
 
 
 class BuiltRequest(NamedTuple):
-    """One request's outcome. group is None when it makes none."""
+    """The result for one request. group is None when it gives no query group."""
 
     group: BuiltGroup | None
     attribution: Attribution
 
 
 def normalise_query(query: str) -> str:
-    """The form by which queries are the same: NFKC, case-folded, single spaces."""
+    """Normalises a query: NFKC, case-folded, single spaces."""
     return " ".join(unicodedata.normalize("NFKC", query).casefold().split())
-
-
-class Hash64:
-    """64-bit hashes of (parts, text), the same on every machine and in every run."""
-
-    def __init__(self, *parts: object) -> None:
-        self._started = hashlib.blake2b("".join([f"{part}\x1f" for part in parts]).encode(), digest_size=8)
-
-    def of(self, text: str) -> int:
-        return int.from_bytes(self.digests((text,))[0], "big")
-
-    def digests(self, texts: Iterable[str]) -> list[bytes]:
-        """The hashes of texts, 8 bytes each: in the order of `of`'s numbers."""
-        start, found = self._started.copy, []
-        for text in texts:
-            hashed = start()
-            hashed.update(text.encode())
-            found.append(hashed.digest())
-        return found
 
 
 class GroupBuilder:
     """Builds query groups of one spec.
 
-    Errors: InputError when the spec has a name that logs fill, with a type or at a level that they cannot fill.
+    Errors: InputError when a feature that logs fill has a wrong type or level.
     """
 
     def __init__(self, spec: FeatureSpec, options: DatasetOptions, seed: int) -> None:
-        refuse_unfillable(spec)
+        check_log_features(spec)
         self._seed = seed
-        self._table_items: dict[str, ItemValues | Refusal] = {}  # as the product table alone gives them, read once
+        # cache of items with features from the product table only
+        self._table_items: dict[str, ItemValues | ItemRefusal] = {}
         windows = options.windows_hours.milliseconds()
-        self._rules = Rules(windows, options.min_items, options.max_items)
+        self._rules = AttributionRules(windows, options.min_items, options.max_items)
         self._splits = options.splits
         self._edges = (options.splits.train, options.splits.train + options.splits.valid)
         self._valid_from = start_of(options.splits.valid_from) if options.splits.valid_from else 0
@@ -126,34 +106,34 @@ class GroupBuilder:
         self._behaviours = tuple((name, _number_type(spec, name)) for name in INTERACTIONS if name in spec)
 
     def split_of(self, query: str, timestamp_ms: int) -> str | None:
-        """The split of a normalised query shown at a time; None where no split takes the two together."""
+        """Returns the split for a normalised query and impression time; None if they are in no split."""
         if self._splits.by == "time":
-            return SPLITS[(timestamp_ms >= self._valid_from) + (timestamp_ms >= self._test_from)]
+            return DATASET_SPLITS[(timestamp_ms >= self._valid_from) + (timestamp_ms >= self._test_from)]
         share = Hash64("split", self._seed).of(query) / 2**64
-        split = SPLITS[(share >= self._edges[0]) + (share >= self._edges[1])]
+        split = DATASET_SPLITS[(share >= self._edges[0]) + (share >= self._edges[1])]
         if self._splits.by == "query_and_time" and (split == "test") != (timestamp_ms >= self._test_from):
             return None
         return split
 
-    def build(self, request: Request, products: Products, shard: int = 0) -> BuiltRequest:
-        """The query group of one request's events, or None, and every event's fate. shard: the group's."""
+    def build(self, request: Request, products: ProductTable, shard: int = 0) -> BuiltRequest:
+        """Builds the query group of one request, or None, with every event's fate. shard: the group's."""
         if (self._locale or self._splits.by != "query") and (unwanted := self._unwanted(request)):
-            return BuiltRequest(None, leave_out(request, SKIPPED, unwanted))
+            return BuiltRequest(None, reject_request(request, SKIPPED, unwanted))
         result = attribute(request.logged, self._rules, lambda ids, raw: self._items(ids, raw, products))
         if result.impression is None:
-            return BuiltRequest(None, settle(result, request))
+            return BuiltRequest(None, add_reader_fates(result, request))
         context, defaulted, reason, detail = self._context_values(result.impression)
         if reason:
-            return BuiltRequest(None, settle(refuse_request(result, reason, detail), request))
-        settled = settle(result, request)
+            return BuiltRequest(None, add_reader_fates(refuse_request(result, reason, detail), request))
+        settled = add_reader_fates(result, request)
         return BuiltRequest(self._group(settled, result.impression, context, defaulted, shard), settled)
 
     def _unwanted(self, request: Request) -> str | None:
-        """Why this dataset does not ask for a request: of another locale, or of no split. None where it does."""
+        """Returns why the dataset does not use a request (locale or split), or None."""
         impressions = [entry for entry in request.logged if entry.event.type == "impression"]
         if not impressions:
             return None
-        first = min(impressions, key=in_time).event
+        first = min(impressions, key=time_order).event
         if self._locale and normalise_locale(first.body.get("locale") or "") != self._locale:
             return "other_locale"
         query = normalise_query(first.body["query"])
@@ -165,7 +145,7 @@ class GroupBuilder:
         query = normalise_query(impression.body["query"])
         split = self.split_of(query, impression.timestamp_ms)
         if split is None:
-            raise ValueError(f"a group of no split, which _unwanted leaves out: {query!r:.60}")
+            raise ValueError("a group of no split, which _unwanted leaves out")
         hashed = Hash64("order", self._seed, impression.request_id)
         ranked = sorted(zip(hashed.digests(result.items.ids), *result.items, strict=True), key=itemgetter(0))
         keys, *columns = zip(*ranked, strict=True)
@@ -176,7 +156,7 @@ class GroupBuilder:
             split=split,
             query=query,
             user_id=impression.user_id,
-            group=GroupColumns(context, self._columns(items, values, result.acted), len(keys)),
+            group=GroupColumns(context, self._columns(items, values, result.interacted), len(keys)),
             order_keys=b"".join(keys),
             group_key=hashed.of(""),
             shard=shard,
@@ -188,6 +168,7 @@ class GroupBuilder:
                 for name in names
             ],
             positions_have_gaps=not result.refused_items and has_gaps(result.items.positions),
+            positions_vary=result.items.positions[0] != result.items.positions[-1],
             items_capped=result.items_capped,
             used=[each.logged.event.type for each in result.fates if each.fate == "used"],
         )
@@ -195,7 +176,7 @@ class GroupBuilder:
     def _columns(
         self, items: ShownItems, values: Sequence[Sequence[Value]], acted: Mapping[str, set[str]]
     ) -> dict[str, Sequence[Value]]:
-        """The items by feature. values: of each item, the joined ones."""
+        """Returns the item features as columns. values: each item's joined values."""
         columns: dict[str, Sequence[Value]] = dict(zip(self._joined_names, zip(*values, strict=True), strict=True))
         if self._with_item_id:
             columns["item_id"] = items.ids
@@ -208,26 +189,26 @@ class GroupBuilder:
         return columns
 
     def _items(
-        self, ids: Sequence[str], raw_items: Sequence[dict[str, Any]], products: Products
-    ) -> list[ItemValues | Refusal]:
+        self, ids: Sequence[str], raw_items: Sequence[dict[str, Any]], products: ProductTable
+    ) -> list[ItemValues | ItemRefusal]:
         known: list[Any] = list(map(self._table_items.get, ids))
         own = [raw.get("features") for raw in raw_items]
         if None in known or any(own):
             return [self._item(*item, products) for item in zip(ids, own, strict=True)]
         return known
 
-    def _item(self, item_id: str, own: Any, products: Products) -> ItemValues | Refusal:
+    def _item(self, item_id: str, own: Any, products: ProductTable) -> ItemValues | ItemRefusal:
         own = own or {}
         if not isinstance(own, dict):
-            return Refusal("item_features_invalid", f"features is {type(own).__name__}, expected an object")
+            return ItemRefusal("item_features_invalid", f"features is {describe_type(own)}, expected an object")
         product = products.get(item_id)
         if own or product is None:
-            return self._joined_item(item_id, own, product)
+            return self._joined_item(own, product)
         if item_id not in self._table_items:
-            self._table_items[item_id] = self._joined_item(item_id, own, product)
+            self._table_items[item_id] = self._joined_item(own, product)
         return self._table_items[item_id]
 
-    def _joined_item(self, item_id: str, own: dict[str, Any], product: Product | None) -> ItemValues | Refusal:
+    def _joined_item(self, own: dict[str, Any], product: ProductRow | None) -> ItemValues | ItemRefusal:
         values: list[Value] = []
         defaulted: list[str] = []
         from_table: list[str] = []
@@ -239,9 +220,9 @@ class GroupBuilder:
                 found = row.get(name)
                 absent = _is_absent(found, feature)
                 (defaulted if absent else from_table).append(name)
-            value, fault = feature.value_of(found)
+            value, fault = feature.value_of(found, describe_type)
             if value is None:
-                return Refusal(f"{name}_{'missing' if absent else 'invalid'}", f"{name} {fault} (item {item_id!r:.60})")
+                return ItemRefusal(f"{name}_{'missing' if absent else 'invalid'}", f"{name} {fault}")
             values.append(value)
         return ItemValues(tuple(values), tuple(defaulted), tuple(from_table), product.timestamp_ms if product else 0)
 
@@ -256,7 +237,7 @@ class GroupBuilder:
                 absent = _is_absent(found, feature)
                 if absent:
                     defaulted.append(feature.name)
-                value, fault = feature.value_of(found)
+                value, fault = feature.value_of(found, describe_type)
                 if value is None:
                     reason = f"{feature.name}_{'missing' if absent else 'invalid'}"
                     return {}, [], reason, f"{feature.name} {fault}"
@@ -264,11 +245,11 @@ class GroupBuilder:
         return values, defaulted, "", ""
 
 
-def settle(result: Attribution, request: Request) -> Attribution:
-    """The result with the fates that the reader knew already, and each part's in the place of its impression's."""
-    if not request.settled and not any(each.logged.parts for each in result.fates):
+def add_reader_fates(result: Attribution, request: Request) -> Attribution:
+    """Adds the reader's fates, and replaces an assembled impression's fate by the fates of its parts."""
+    if not request.reader_fates and not any(each.logged.parts for each in result.fates):
         return result
-    fates = [*request.settled]
+    fates = [*request.reader_fates]
     for each in result.fates:
         if each.logged.parts:
             fates += fates_of_parts(each, result)
@@ -278,36 +259,17 @@ def settle(result: Attribution, request: Request) -> Attribution:
 
 
 def normalise_locale(locale: str) -> str:
-    """The form by which locales are the same: en_GB is en-gb."""
+    """Normalises a locale: en_GB becomes en-gb."""
     return locale.strip().replace("_", "-").casefold()
 
 
-def refuse_unfillable(spec: FeatureSpec) -> None:
-    """Errors: InputError when the spec wants from logs what they cannot give."""
-    for feature in spec:
-        name = feature.name
-        level = "context" if name in CONTEXT_NAMES else "item" if name in ITEM_NAMES else feature.level
-        if feature.level != level:
-            raise InputError(
-                f"features.{name}: level {feature.level}, but logs give it at level {level}: correct its level"
-            )
-        numeric = name in ITEM_NAMES and name != "item_id"
-        if (numeric and (not feature.is_numeric or feature.length > 1)) or (
-            (name in CONTEXT_NAMES or name == "item_id") and feature.type not in ("text", "categorical")
-        ):
-            expected = "int, float or bool" if numeric else "text or categorical"
-            raise InputError(f"features.{name}: type {feature.type}, but logs give it as {expected}: correct its type")
-    if "position" in spec and spec["position"].type == "bool":
-        raise InputError("features.position: type bool, but logs give it as int: correct its type")
-
-
 def has_gaps(positions: Sequence[int]) -> bool:
-    """Whether ascending positions are not 0, 1, 2, ...: some are left out, repeated, or counted from another base."""
+    """Whether ascending positions differ from 0, 1, 2, ...: gaps, repeats or another base."""
     return list(positions) != list(range(len(positions)))
 
 
 def _number_type(spec: FeatureSpec, name: str) -> Any:
-    """bool, int or float, as the feature's type says; None where the spec has no such feature."""
+    """Returns the Python type of a numeric feature; None where the spec lacks it."""
     return {"bool": bool, "int": int, "float": float}[spec[name].type] if name in spec else None
 
 

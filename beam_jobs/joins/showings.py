@@ -1,27 +1,27 @@
-"""Impressions that a log tells in parts, one record an item or a page at a time, put together. Pure: no Beam.
+"""Assembles impressions that a log stores in parts: one record per item or page. Pure: no Beam.
 
-Every part keeps a fate of its own, so that counts reconcile to the records of the log:
-a part is used when an item of it is, a duplicate when its items were shown before.
+Every part has its own fate, so that counts reconcile with the log's records: a part is used when one of its items is
+used, and a duplicate when its items were shown before.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from beam_jobs.attribution import Attribution, Fate, LoggedEvent, Request, without_duplicates
-from beam_jobs.logs import QUERY, Event, is_identifier
+from beam_jobs.joins.attribution import Attribution, Fate, LoggedEvent, Request, split_duplicates
+from beam_jobs.sources.native_log import QUERY, Event, is_identifier
 
-POSITIONS_FROM_0 = "noted/positions_from_0"  # the note of a list that counts from 0 in a log that counts from 1
+POSITIONS_FROM_0 = "noted/positions_from_0"  # tally name: a list has positions from 0 in a log with base 1
 
 
 def assemble(logged: Iterable[LoggedEvent], position_base: int) -> Request:
-    """One request's events with its impressions as one, at the time of the first.
+    """Merges one request's impressions into one, at the time of the first.
 
-    logged: impressions, interactions and QUERY records; `query` of an impression may be None, and QUERY records may
-        list `items`, which are taken as shown where there is no impression.
-    position_base: of the log's positions, 0 or 1; a list of base 1 that has a position 0 counts from 0, and is noted.
+    logged: impressions, interactions and QUERY records. An impression's `query` may be None. A QUERY record may list
+        `items`; they count as shown if there is no impression.
+    position_base: of the log's positions, 0 or 1. A list with a position 0 has base 0 in any log; this is noted.
     """
-    events, settled = without_duplicates(logged)
+    events, settled = split_duplicates(logged)
     queries = [entry for entry in events if entry.event.type == QUERY]
     interactions = [entry for entry in events if entry.event.type not in (QUERY, "impression")]
     sources = [entry for entry in events if entry.event.type == "impression"] or _last_with_items(queries)
@@ -37,7 +37,7 @@ def assemble(logged: Iterable[LoggedEvent], position_base: int) -> Request:
         return Request(interactions, settled)
     parts, others = _by_text(sources, text)
     same, different = _by_text(rest, text)
-    if parts[0].event.type != QUERY:  # else that record tells the text already
+    if parts[0].event.type != QUERY:  # a QUERY record has the text already
         parts += [_without_items(entry) for entry in same[:1]]
         same = same[1:]
     settled += [Fate(entry, "duplicate") for entry in same]
@@ -49,7 +49,7 @@ def assemble(logged: Iterable[LoggedEvent], position_base: int) -> Request:
 
 
 def fates_of_parts(fate: Fate, result: Attribution) -> list[Fate]:
-    """The fates of the records that an impression was put together from. fate: of the impression as a whole."""
+    """Returns the fates of an assembled impression's records. fate: of the whole impression."""
     if fate.fate != "used":
         return [
             Fate(part, "unmatched", "impression_refused", fate.detail)
@@ -70,7 +70,7 @@ def fates_of_parts(fate: Fate, result: Attribution) -> list[Fate]:
             fates.append(Fate(part, "duplicate"))
         elif fresh and not fresh & refused:
             fates.append(Fate(part, "capped"))
-        else:  # its items' own dead letters say why
+        else:  # the dead letters of its items give the reason
             fates.append(Fate(part, "malformed"))
     return fates
 
@@ -80,10 +80,10 @@ def _last_with_items(queries: Sequence[LoggedEvent]) -> list[LoggedEvent]:
 
 
 def _text(sources: Sequence[LoggedEvent], queries: Sequence[LoggedEvent]) -> str | None:
-    """The text that most parts tell; where none does, that of the last QUERY record before the first part."""
-    told = Counter(text for entry in sources if (text := entry.event.body["query"]) is not None)
-    if told:
-        return str(max(told, key=lambda text: told[text]))  # of equals the first that was told
+    """The query text of most parts; if no part has one, that of the last QUERY record before the first part."""
+    texts_of_parts = Counter(text for entry in sources if (text := entry.event.body["query"]) is not None)
+    if texts_of_parts:
+        return str(max(texts_of_parts, key=lambda text: texts_of_parts[text]))  # ties: the first
     texts = [entry for entry in queries if entry.event.body["query"] is not None]
     before = [entry for entry in texts if entry.event.timestamp_ms <= sources[0].event.timestamp_ms]
     chosen = [str(entry.event.body["query"]) for entry in before[-1:] or texts[:1]]
@@ -91,18 +91,18 @@ def _text(sources: Sequence[LoggedEvent], queries: Sequence[LoggedEvent]) -> str
 
 
 def _by_text(entries: Sequence[LoggedEvent], text: str) -> tuple[list[LoggedEvent], list[LoggedEvent]]:
-    """Those that tell this text or none, and those that tell another."""
-    told = [(entry, entry.event.body["query"] in (None, text)) for entry in entries]
-    return [entry for entry, same in told if same], [entry for entry, same in told if not same]
+    """Splits entries into those with this text or none, and those with another text."""
+    matches = [(entry, entry.event.body["query"] in (None, text)) for entry in entries]
+    return [entry for entry, same in matches if same], [entry for entry, same in matches if not same]
 
 
 def _without_items(entry: LoggedEvent) -> LoggedEvent:
-    """A QUERY record that tells the text alone, since impressions tell the items."""
+    """A QUERY record with its text only, because the impressions have the items."""
     return entry._replace(event=entry.event._replace(body={**entry.event.body, "items": []}))
 
 
 def _items(parts: Sequence[LoggedEvent], position_base: int) -> tuple[list[dict[str, Any]], int]:
-    """The items of all parts, each as it was first shown, with positions from 0; and the base that they had."""
+    """Returns the items of all parts, each from its first showing, with positions from 0; and their original base."""
     shown: dict[str, dict[str, Any]] = {}
     without_id = []
     for part in parts:
@@ -118,8 +118,8 @@ def _items(parts: Sequence[LoggedEvent], position_base: int) -> tuple[list[dict[
 
 def _whole(parts: Sequence[LoggedEvent], text: str, items: list[dict[str, Any]]) -> LoggedEvent:
     first = parts[0].event
-    told = [part.event.body for part in reversed(parts)]  # so that earlier parts prevail
-    features = {name: value for body in told for name, value in (body.get("features") or {}).items()}
+    bodies = [part.event.body for part in reversed(parts)]  # so that earlier parts win
+    features = {name: value for body in bodies for name, value in (body.get("features") or {}).items()}
     locale = next((part.event.body["locale"] for part in parts if part.event.body.get("locale")), "")
     user = next((part.event.user_id for part in parts if part.event.user_id), "")
     body = {"query": text, "items": items, "features": features, "locale": locale}

@@ -1,7 +1,7 @@
 # The image of Dataflow's workers and of a Flex Template's launcher: the target `beam` and what Google's service starts.
-# LAUNCHER: Google's base image of templates for Python 3.11, python311-template-launcher-base, with a tag.
+# LAUNCHER: Google's base image of templates for Python 3.11, of which the launcher's binary alone is taken.
 ARG BASE=privrank-beam:1
-ARG LAUNCHER
+ARG LAUNCHER=gcr.io/dataflow-templates-base/python311-template-launcher-base:flex_templates_base_image_release_20240628_RC00
 FROM apache/beam_python3.11_sdk:2.72.0 AS sdk
 # hadolint ignore=DL3006
 FROM ${LAUNCHER} AS launcher

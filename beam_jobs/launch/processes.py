@@ -1,4 +1,4 @@
-"""One function over many tasks in several processes."""
+"""Maps a function over tasks in a process pool."""
 
 import multiprocessing
 import os
@@ -9,25 +9,27 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 
 
 @contextmanager
-def in_processes(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[Iterator[Result]]:
-    """Each task's result, in the order of the tasks; made by this process where there is one worker or task.
+def map_in_processes(
+    function: Callable[[_Task], _Result], tasks: Sequence[_Task], workers: int
+) -> Iterator[Iterator[_Result]]:
+    """Yields an iterator over the results, in the order of the tasks. One worker or task runs in this process.
 
-    When the block fails or is interrupted, work in progress is given up.
-    Errors: what `function` raises; BrokenProcessPool when a process dies, as one does that takes too much memory.
+    When the block fails or is interrupted, running tasks are terminated.
+    Errors: what `function` raises; BrokenProcessPool when a process dies, for example out of memory.
     """
     workers = min(workers, len(tasks))
     if workers <= 1:
         yield map(function, tasks)
         return
     others = multiprocessing.active_children()
-    context = multiprocessing.get_context("spawn")  # a forked child would inherit whatever threads the caller has
+    context = multiprocessing.get_context("spawn")  # a forked child could deadlock on locks of the caller's threads
     pool = ProcessPoolExecutor(workers, context, initializer=_end_with_parent)
-    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the children, which inherit it: we end them
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # children inherit it; this process terminates them
     try:
         results = pool.map(function, tasks)
     finally:
@@ -44,7 +46,7 @@ def in_processes(function: Callable[[Task], Result], tasks: Sequence[Task], work
 
 
 def _end_with_parent() -> None:
-    """Ends this process when the one that started it is killed; it would wait for tasks for ever."""
+    """Exits this process when its parent is killed; otherwise it would wait for tasks forever."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""LETOR's lines, `relevance qid:ID feature:value ... # comment` (SVMlight's form) -> query groups. Pure: no Beam."""
+"""Parses LETOR lines (SVMlight: `relevance qid:ID feature:value ... # comment`) into query groups. Pure: no Beam."""
 
 import hashlib
 import math
@@ -13,25 +13,25 @@ import orjson
 
 from features.values import MAX_TEXT_BYTES
 
-GRADES = {str(grade).encode(): grade for grade in range(32)}  # beyond it the gain 2^r - 1 is no 32-bit integer
-OF_NUMBERS = b"0123456789+-.eE"
-AS_JSON = bytes.maketrans(b": ", b",,")
+_GRADES = {str(grade).encode(): grade for grade in range(32)}  # a larger grade's gain 2^r - 1 overflows 32 bits
+_NUMBER_CHARACTERS = b"0123456789+-.eE"
+_PAIRS_TO_JSON = bytes.maketrans(b": ", b",,")
 
-Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
+LetorFloats = np.ndarray[Any, np.dtype[np.floating[Any]]]
+LetorInts = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class MalformedLineError(Exception):
-    """A line that is no document: what it holds, and what was expected."""
+    """A line that is not a document. The message names the value and the expectation."""
 
 
 class Document(NamedTuple):
-    """One line. values: float64 [features]; what the line leaves out is 0."""
+    """One line. values: float64 [features]; 0 for features that the line omits."""
 
     query: str
     relevance: int
-    name: str  # `docid` of the comment; empty where there is none
-    values: Floats
+    name: str  # `docid` of the comment; empty without one
+    values: LetorFloats
 
 
 class JudgedGroup(NamedTuple):
@@ -39,14 +39,15 @@ class JudgedGroup(NamedTuple):
 
     query: str
     item_ids: list[str]  # unique in the group
-    relevance: Ints
-    values: Floats
+    relevance: LetorInts
+    values: LetorFloats
 
 
 class LineReader:
-    """Reads lines whose feature ids are 1 to `features`.
+    """Reads lines with feature ids from 1 to `features`.
 
-    Neighbouring lines mostly have the query and the feature ids of the line before, so these are checked once.
+    named: bool [features], the features that any line has named so far.
+    Consecutive lines mostly repeat the query and the feature ids, so these are checked only when they change.
     """
 
     def __init__(self, features: int) -> None:
@@ -54,88 +55,91 @@ class LineReader:
         self._query_token: bytes | None = None
         self._query = ""
         self._ids: list[float] = []
-        self._places = np.zeros(0, dtype=np.int64)
+        self._indices = np.zeros(0, dtype=np.int64)
+        self.named = np.zeros(features, dtype=np.bool_)
 
     def read(self, line: bytes) -> Document | None:
-        """The line's document; None where it is blank or all comment. Errors: MalformedLineError."""
+        """The line's document; None for a blank or comment line. Errors: MalformedLineError."""
         body, _, comment = line.partition(b"#")
         relevance, query, pairs = (*body.split(None, 2), b"", b"", b"")[:3]
         if not relevance:
             return None
-        if relevance not in GRADES:
+        if relevance not in _GRADES:
             raise MalformedLineError(
-                f"relevance is {shown(relevance)}, expected a whole number from 0 to {len(GRADES) - 1}"
+                f"relevance is {_quoted(relevance)}, expected a whole number from 0 to {len(_GRADES) - 1}"
             )
         if query != self._query_token:
-            self._query = query_of(query)
+            self._query = _parse_query_id(query)
             self._query_token = query
-        ids, numbers = read_pairs(pairs.rstrip())
+        ids, numbers = parse_pairs(pairs.rstrip())
         if ids != self._ids:
-            self._places = places_of(ids, self._features)
+            self._indices = _feature_indices(ids, self._features)
             self._ids = ids
+            self.named[self._indices] = True
         values = np.zeros(self._features)
-        values[self._places] = np.frombuffer(struct.pack(f"{len(numbers)}d", *numbers))  # faster than np.array(numbers)
-        return Document(self._query, GRADES[relevance], name_of(comment), values)
+        # faster than np.array(numbers)
+        values[self._indices] = np.frombuffer(struct.pack(f"{len(numbers)}d", *numbers))
+        return Document(self._query, _GRADES[relevance], _parse_document_name(comment), values)
 
 
-def query_of(token: bytes) -> str:
+def _parse_query_id(token: bytes) -> str:
     """The ID of `qid:ID`. Errors: MalformedLineError."""
     if not token.startswith(b"qid:"):
-        raise MalformedLineError(f"the second field is {shown(token)}, expected qid:ID")
-    return printable(token[4:], "qid")
+        raise MalformedLineError(f"the second field is {_quoted(token)}, expected qid:ID")
+    return _parse_printable(token[4:], "qid")
 
 
-def name_of(comment: bytes) -> str:
-    """The X of `docid = X`, as LETOR 3.0 and 4.0 name a document; empty where the comment names none.
+def _parse_document_name(comment: bytes) -> str:
+    """The X of `docid = X`, the document name of LETOR 3.0 and 4.0; empty if the comment has none.
 
     Errors: MalformedLineError.
     """
     words = comment.partition(b"docid")[2].replace(b"=", b" ", 1).split(None, 1)
-    return printable(words[0], "docid") if words else ""
+    return _parse_printable(words[0], "docid") if words else ""
 
 
-def printable(token: bytes, what: str) -> str:
+def _parse_printable(token: bytes, what: str) -> str:
     """Errors: MalformedLineError."""
     try:
         text = token.decode()
     except UnicodeDecodeError:
         text = ""
     if not text or not text.isprintable() or len(token) > MAX_TEXT_BYTES:
-        raise MalformedLineError(f"{what} is {shown(token)}, expected printable text")
+        raise MalformedLineError(f"{what} is {_quoted(token)}, expected printable text")
     return text
 
 
-def read_pairs(text: bytes) -> tuple[list[float], list[float]]:
-    """`id:value id:value ...` -> (ids, values), the values finite. Errors: MalformedLineError.
+def parse_pairs(text: bytes) -> tuple[list[float], list[float]]:
+    """Parses `id:value id:value ...` into ids and finite values. Errors: MalformedLineError.
 
-    Pairs as files hold them, with single spaces and numbers that JSON has too, are read by a JSON parser, several times
-    faster than one by one, which is the way for all others (`.5`, `+1`, tabs) and finds the fault where there is one.
+    Pairs with single spaces and JSON numbers go through a JSON parser, several times faster than parsing each pair.
+    All others (`.5`, `+1`, tabs) are parsed pair by pair, which also locates the malformed pair.
     """
-    signs = text.translate(None, OF_NUMBERS)
+    signs = text.translate(None, _NUMBER_CHARACTERS)
     if signs == (b": " * (len(signs) // 2 + 1))[:-1]:
         try:
-            flat = orjson.loads(b"[%b]" % text.translate(AS_JSON))
+            flat = orjson.loads(b"[%b]" % text.translate(_PAIRS_TO_JSON))
         except orjson.JSONDecodeError:
             pass
         else:
             return flat[::2], flat[1::2]
-    pairs = [read_pair(token) for token in text.split()]
+    pairs = [parse_pair(token) for token in text.split()]
     return [feature for feature, _ in pairs], [value for _, value in pairs]
 
 
-def read_pair(token: bytes) -> tuple[float, float]:
+def parse_pair(token: bytes) -> tuple[float, float]:
     feature, _, value = token.partition(b":")
     try:
         numbers = float(feature), float(value)
     except ValueError:
         numbers = math.nan, math.nan
-    if b"_" in token or not all(map(math.isfinite, numbers)):  # Python takes 1_000, files do not
-        raise MalformedLineError(f"a feature is {shown(token)}, expected id:value, a finite number")
+    if b"_" in token or not all(map(math.isfinite, numbers)):  # float() accepts 1_000, which is malformed here
+        raise MalformedLineError(f"a feature is {_quoted(token)}, expected id:value, a finite number")
     return numbers
 
 
-def places_of(ids: Sequence[float], features: int) -> Ints:
-    """Feature ids as places from 0. Errors: MalformedLineError."""
+def _feature_indices(ids: Sequence[float], features: int) -> LetorInts:
+    """Zero-based indices of feature ids. Errors: MalformedLineError."""
     before = 0.0
     for feature in ids:
         if feature != int(feature) or not 1 <= feature <= features:
@@ -149,10 +153,10 @@ def places_of(ids: Sequence[float], features: int) -> Ints:
     return np.array(ids, dtype=np.int64) - 1
 
 
-def groups_of(documents: Iterable[Document]) -> Iterator[JudgedGroup]:
-    """Neighbouring documents of one query -> its group."""
-    for query, together in groupby(documents, key=lambda document: document.query):
-        members = list(together)
+def group_documents(documents: Iterable[Document]) -> Iterator[JudgedGroup]:
+    """Groups consecutive documents of the same query."""
+    for query, neighbours in groupby(documents, key=lambda document: document.query):
+        members = list(neighbours)
         yield JudgedGroup(
             query,
             item_ids(members),
@@ -162,28 +166,28 @@ def groups_of(documents: Iterable[Document]) -> Iterator[JudgedGroup]:
 
 
 def item_ids(documents: Sequence[Document]) -> list[str]:
-    """Each document's identity, unique in its group, whatever the order of lines: its name, or a hash of its content.
+    """Ids of a group's documents: the document's name or a hash of its content, unique in the group.
 
-    Documents that share it are numbered in the order of their content.
+    Documents with the same id get a number in the order of their content, so that ids do not depend on line order.
     """
-    names = [document.name or content_hash(document) for document in documents]
+    names = [document.name or _content_hash(document) for document in documents]
     if len(set(names)) == len(names):
         return names
     seen: Counter[str] = Counter()
-    for place in sorted(range(len(names)), key=lambda place: (names[place], content_hash(documents[place]))):
+    for place in sorted(range(len(names)), key=lambda place: (names[place], _content_hash(documents[place]))):
         name = names[place]
         seen[name] += 1
         if seen[name] > 1:
-            names[place] = f"{name} {seen[name]}"  # no name holds a space
+            names[place] = f"{name} {seen[name]}"  # unique: a name has no space
     return names
 
 
-def content_hash(document: Document) -> str:
+def _content_hash(document: Document) -> str:
     hashed = hashlib.blake2b(bytes([document.relevance]), digest_size=8)
     hashed.update(document.values.astype("<f8", copy=False).tobytes())
     return hashed.hexdigest()
 
 
-def shown(token: bytes) -> str:
+def _quoted(token: bytes) -> str:
     text = token.decode(errors="backslashreplace")
     return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,4 +1,4 @@
-"""Which features become privileged: those most correlated with the label. Pure: no Beam.
+"""Selects the features most correlated with the label as privileged. Pure: no Beam.
 
 Source: Yang et al. 2022, 4.1.
 """
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.letor import Floats
+from beam_jobs.letor.lines import LetorFloats
 
-TIE = 12  # decimals; correlations that agree to here are equal, in whatever order documents were summed
+_CORRELATION_DECIMALS = 12  # correlations are compared rounded, so that summation order does not matter
 
 
 class Correlations:
-    """Running Pearson correlations of every feature with the label; they merge, and hold no document."""
+    """Mergeable running Pearson correlations of every feature with the label; stores no document."""
 
     def __init__(self, features: int) -> None:
         self.documents = 0
@@ -22,18 +22,18 @@ class Correlations:
         self.squares = np.zeros(features + 1)  # sums of squared deviations from the mean
         self.products = np.zeros(features + 1)  # sums of deviations times the label's
 
-    def add(self, values: Floats, labels: Floats) -> None:
+    def add(self, values: LetorFloats, labels: LetorFloats) -> None:
         """values: [n, features]; labels: [n]."""
         columns = np.column_stack([values, labels]).astype(np.float64)
-        mean = columns[0] + (columns - columns[0]).mean(axis=0)  # so a constant has no deviation at all
+        mean = columns[0] + (columns - columns[0]).mean(axis=0)  # a constant has a deviation of exactly 0
         deviations = columns - mean
         self._merge(len(columns), mean, np.square(deviations).sum(axis=0), deviations[:, -1] @ deviations)
 
     def merge(self, other: "Correlations") -> None:
         self._merge(other.documents, other.mean, other.squares, other.products)
 
-    def _merge(self, documents: int, mean: Floats, squares: Floats, products: Floats) -> None:
-        # Chan, Golub and LeVeque 1979: no cancellation, whatever the order of merging
+    def _merge(self, documents: int, mean: LetorFloats, squares: LetorFloats, products: LetorFloats) -> None:
+        # Chan, Golub and LeVeque 1979: no cancellation in any order of merging
         total = self.documents + documents
         if not total:
             return
@@ -47,22 +47,22 @@ class Correlations:
     def label_varies(self) -> bool:
         return bool(self.squares[-1] > 0)
 
-    def to_array(self) -> Floats:
-        """float64 [features]; 0 where a feature or the label is constant."""
+    def to_array(self) -> LetorFloats:
+        """float64 [features]; 0 if the feature or the label is constant."""
         spread = np.sqrt(self.squares[:-1] * self.squares[-1])
-        found: Floats = np.divide(self.products[:-1], spread, out=np.zeros_like(spread), where=spread > 0)
+        found: LetorFloats = np.divide(self.products[:-1], spread, out=np.zeros_like(spread), where=spread > 0)
         return found
 
 
 class FeatureSplit(NamedTuple):
-    """The files' feature ids, from 1, in the order in which the two vectors hold them."""
+    """The files' feature ids, from 1, in the order of the two feature vectors."""
 
     regular: tuple[int, ...]  # ascending ids
     privileged: tuple[int, ...]  # the strongest correlation first
 
 
-def most_correlated(correlations: Floats, count: int) -> FeatureSplit:
-    """The `count` features of the largest magnitude become privileged; of equal ones those with the lower id."""
-    strength = np.round(np.abs(correlations), TIE)
+def most_correlated(correlations: LetorFloats, count: int) -> FeatureSplit:
+    """Makes the `count` features of the largest absolute correlation privileged; ties go to the lower id."""
+    strength = np.round(np.abs(correlations), _CORRELATION_DECIMALS)
     ranked = sorted(range(1, len(strength) + 1), key=lambda feature: (-strength[feature - 1], feature))
     return FeatureSplit(tuple(sorted(ranked[count:])), tuple(ranked[:count]))

@@ -1,4 +1,4 @@
-"""One part of a LETOR file -> its sums for the correlations, or its shard of the dataset: what a process does."""
+"""Work of one process: correlation sums of a part of a LETOR file, or its shard of the dataset."""
 
 import gzip
 import io
@@ -8,61 +8,66 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_jobs.dataset_statistics import SplitTally
-from beam_jobs.letor import JudgedGroup, groups_of
-from beam_jobs.letor_files import Part, read_documents
-from beam_jobs.letor_privilege import Correlations, FeatureSplit
-from beam_jobs.letor_protocol import LetorProtocol, log1p
-from beam_jobs.query_groups import Hash64
-from beam_jobs.storage import join
-from beam_jobs.tfrecords import record_writer
+from beam_jobs.joins.stable_hash import Hash64
+from beam_jobs.letor.files import FilePart, read_documents, read_documents_with
+from beam_jobs.letor.lines import JudgedGroup, LineReader, group_documents
+from beam_jobs.letor.privilege import Correlations, FeatureSplit
+from beam_jobs.letor.protocol import LetorProtocol, signed_log1p
+from beam_jobs.sinks.storage import join_path
+from beam_jobs.sinks.tfrecords import record_writer
+from beam_jobs.transforms.statistics import SplitTally
 from features.elwc import GroupColumns, GroupEncoder, View
 from features.spec import FeatureSpec
 
+_Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-class Shard(NamedTuple):
-    """A part, and where its groups go: a split's shard `number`, from 0, of `shards`."""
 
-    part: Part
+class LetorShard(NamedTuple):
+    """A part of a file and its output: shard `number` (from 0) of `shards` in a split."""
+
+    part: FilePart
     split: str
     number: int
     shards: int
 
     def path(self, directory: str, view: View) -> str:
-        return join(directory, self.split, f"{view}_elwc-{self.number:05d}-of-{self.shards:05d}.tfrecord.gz")
+        return join_path(directory, self.split, f"{view}_elwc-{self.number:05d}-of-{self.shards:05d}.tfrecord.gz")
 
 
-class Converted:
-    """What was found while a shard was written, or all shards of a split."""
+class ConversionResult:
+    """Counts and statistics of one converted shard, or of all shards of a split."""
 
     def __init__(self, spec: FeatureSpec) -> None:
         self.tally = SplitTally(spec)
         self.queries: list[str] = []  # of every group read, in file order
         self.counts: Counter[str] = Counter()  # 'read/group', 'no_relevance/group', 'read/document', ...
         self.relevance = b""  # gzipped lines: query, item_id, relevance
+        self.named: _Bools | None = None  # bool [features]: features that a line names; None: nothing read
 
-    def merge(self, other: "Converted") -> None:
+    def merge(self, other: "ConversionResult") -> None:
         self.tally.merge(other.tally)
         self.queries += other.queries
         self.counts.update(other.counts)
-        self.relevance += other.relevance  # gzip files may follow one another in one
+        self.relevance += other.relevance  # concatenated gzip files are one gzip file
+        if other.named is not None:
+            self.named = other.named if self.named is None else self.named | other.named
 
 
-def correlate(protocol: LetorProtocol, part: Part) -> Correlations:
-    """The sums of the part's groups that stay. Errors: InputError."""
+def correlate_part(protocol: LetorProtocol, part: FilePart) -> Correlations:
+    """Correlation sums over the part's eligible groups. Errors: InputError."""
     found = Correlations(protocol.features)
-    for group in groups_of(read_documents(part, protocol.features)):
-        if protocol.left_out(group) is None:
-            found.add(log1p(group.values), protocol.labels(group))
+    for group in group_documents(read_documents(part, protocol.features)):
+        if protocol.left_out_reason(group) is None:
+            found.add(signed_log1p(group.values), protocol.labels(group))
     return found
 
 
-def convert(protocol: LetorProtocol, chosen: FeatureSplit, directory: str, shard: Shard) -> Converted:
-    """Writes both views of the shard together, so that they hold the same groups in the same order.
+def convert_shard(protocol: LetorProtocol, chosen: FeatureSplit, directory: str, shard: LetorShard) -> ConversionResult:
+    """Writes both views of the shard in one pass, so that they hold the same groups in the same order.
 
     Errors: InputError.
     """
-    found = Converted(protocol.spec)
+    found = ConversionResult(protocol.spec)
     relevance = io.BytesIO()
     encoder = GroupEncoder(protocol.spec, "training", "serving")
     with (
@@ -70,23 +75,25 @@ def convert(protocol: LetorProtocol, chosen: FeatureSplit, directory: str, shard
         record_writer(shard.path(directory, "serving")) as write_serving,
         gzip.GzipFile("", "wb", fileobj=relevance, mtime=0) as relevance_lines,
     ):
-        for judged in kept(protocol, shard.part, found):
-            group = in_hash_order(judged, protocol.seed)
-            columns = columns_of(group, protocol, chosen)
-            add_statistics(found.tally, group.query, columns)
-            encoded = GroupColumns({"query": group.query}, values_of(columns), len(group.item_ids))
+        for judged in _eligible_groups(protocol, shard.part, found):
+            group = _in_hash_order(judged, protocol.seed)
+            columns = _feature_columns(group, protocol, chosen)
+            _add_statistics(found.tally, group.query, columns)
+            encoded = GroupColumns({"query": group.query}, _value_lists(columns), len(group.item_ids))
             (training,), (serving,) = encoder.encode([encoded])
             write_training(training)
             write_serving(serving)
-            relevance_lines.write(relevance_of(group))
+            relevance_lines.write(_relevance_table_lines(group))
     found.relevance = relevance.getvalue()
     return found
 
 
-def kept(protocol: LetorProtocol, part: Part, found: Converted) -> Iterator[JudgedGroup]:
-    """The part's groups that stay; `found` counts all of them."""
-    for group in groups_of(read_documents(part, protocol.features)):
-        reason = protocol.left_out(group)
+def _eligible_groups(protocol: LetorProtocol, part: FilePart, found: ConversionResult) -> Iterator[JudgedGroup]:
+    """Yields the groups that the protocol uses; counts all groups in `found`."""
+    reader = LineReader(protocol.features)
+    found.named = reader.named
+    for group in group_documents(read_documents_with(reader, part)):
+        reason = protocol.left_out_reason(group)
         found.queries.append(group.query)
         for fate in ("read", reason) if reason else ("read",):
             found.counts.update({f"{fate}/group": 1, f"{fate}/document": len(group.item_ids)})
@@ -94,33 +101,33 @@ def kept(protocol: LetorProtocol, part: Part, found: Converted) -> Iterator[Judg
             yield group
 
 
-def in_hash_order(group: JudgedGroup, seed: int) -> JudgedGroup:
-    """The group with its documents in an order that says nothing of them."""
+def _in_hash_order(group: JudgedGroup, seed: int) -> JudgedGroup:
+    """The group with its documents ordered by hash, so that the order reveals nothing about them."""
     hashed = Hash64("order", seed, group.query)
-    order = sorted(range(len(group.item_ids)), key=lambda place: hashed.of(group.item_ids[place]))
-    item_ids = [group.item_ids[place] for place in order]
+    order = sorted(range(len(group.item_ids)), key=lambda index: hashed.of(group.item_ids[index]))
+    item_ids = [group.item_ids[index] for index in order]
     return JudgedGroup(group.query, item_ids, group.relevance[order], group.values[order])
 
 
-def columns_of(group: JudgedGroup, protocol: LetorProtocol, chosen: FeatureSplit) -> dict[str, Any]:
-    """The group's items by feature: lists or arrays [n], vectors float32 [n, length]."""
-    values = log1p(group.values)
+def _feature_columns(group: JudgedGroup, protocol: LetorProtocol, chosen: FeatureSplit) -> dict[str, Any]:
+    """Feature name -> values of the group's items: list or array [n], float32 [n, length] for vectors."""
+    values = signed_log1p(group.values)
     tau = protocol.options.privileged_tau
     return {
         "item_id": group.item_ids,
         **{name: values[:, np.array(ids) - 1] for name, ids in chosen._asdict().items() if ids},
-        **({} if tau is None else {"privileged": protocol.drawn(group, tau)}),
+        **({} if tau is None else {"privileged": protocol.draw_labels(group, tau)}),
         "label": protocol.labels(group),
     }
 
 
-def values_of(columns: dict[str, Any]) -> dict[str, list[Any]]:
-    """Columns of values as `features.values.check_value` returns them: a vector is a tuple."""
+def _value_lists(columns: dict[str, Any]) -> dict[str, list[Any]]:
+    """Columns as lists of values in the form of `features.values.check_value`: a vector is a tuple."""
     lists = {name: column if isinstance(column, list) else column.tolist() for name, column in columns.items()}
     return {name: list(map(tuple, found)) if np.ndim(columns[name]) > 1 else found for name, found in lists.items()}
 
 
-def add_statistics(tally: SplitTally, query: str, columns: dict[str, Any]) -> None:
+def _add_statistics(tally: SplitTally, query: str, columns: dict[str, Any]) -> None:
     tally.groups += 1
     tally.groups_with_label += bool(columns["label"].any())
     tally.items += len(columns["label"])
@@ -129,7 +136,7 @@ def add_statistics(tally: SplitTally, query: str, columns: dict[str, Any]) -> No
         tally.features[name].add(column)
 
 
-def relevance_of(group: JudgedGroup) -> bytes:
-    """The group's lines of a relevance table: query, item_id, relevance."""
+def _relevance_table_lines(group: JudgedGroup) -> bytes:
+    """The group's rows of the relevance table: query, item_id, relevance."""
     rows = zip(group.item_ids, group.relevance.tolist(), strict=True)
     return "".join(f"{group.query}\t{item_id}\t{relevance}\n" for item_id, relevance in rows).encode()

@@ -1,37 +1,44 @@
-"""What a job found -> the dataset's manifest, or why there is none: nothing to rank, too much lost. Pure: no Beam."""
+"""Builds the dataset manifest from a job's summary, or refuses the dataset. Pure: no Beam."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from beam_jobs.assembly import POSITIONS_FROM_0
-from beam_jobs.counting import Tally
-from beam_jobs.log_readers import READERS
-from beam_jobs.logs import EVENT_TYPES, INTERACTIONS, QUERY, REFUND, UNKNOWN
-from beam_jobs.options import DatasetOptions, Limits
+from beam_jobs.joins.dataset_options import DatasetOptions, Limits
+from beam_jobs.joins.log_warnings import timestamp_faults
+from beam_jobs.joins.showings import POSITIONS_FROM_0
+from beam_jobs.sources.log_readers import READERS
+from beam_jobs.sources.native_log import EVENT_TYPES, INTERACTIONS, QUERY, REFUND, UNKNOWN
+from beam_jobs.transforms.counts import Tally
 from features.errors import InputError
 from features.manifest import DatasetManifest, EventCounts, SplitStatistics
 from features.spec import FeatureSpec
 
-GUIDE = "see docs/logs.md"
+_GUIDE = "see docs/logs.md"
 
 
-def manifest_of(
-    found: Mapping[str, Any], spec: FeatureSpec, options: DatasetOptions, stage_key: str, resolved: dict[str, Any]
+def make_dataset_manifest(
+    found: Mapping[str, Any],
+    task: str,
+    spec: FeatureSpec,
+    options: DatasetOptions,
+    stage_key: str,
+    resolved: dict[str, Any],
 ) -> DatasetManifest:
-    """The dataset's manifest from what the pipeline found. resolved: the job's options, for the manifest.
+    """Builds the dataset manifest. found: the pipeline's summary. task: its name. resolved: the job's options.
 
     Errors: InputError when there is nothing to rank, or a limit is exceeded; RuntimeError when counts do not reconcile.
     """
     tally: Tally = Counter(found["tally"])
     events = event_counts(tally)
-    # strict would refuse JSON's lists where the statistics of vectors are tuples
+    # not strict: JSON has lists where vector statistics are tuples
     splits = {split: SplitStatistics.model_validate(entry, strict=False) for split, entry in found["splits"].items()}
-    refuse_empty(events, tally, sum(split.groups for split in splits.values()))
-    refuse_clicked_only(tally)
-    refuse_beyond(options.limits, events, tally)
+    check_any_group(events, tally, sum(split.groups for split in splits.values()))
+    check_unclicked_items(tally)
+    check_limits(options.limits, events, tally)
     return DatasetManifest(
         stage_key=stage_key,
+        task=task,
         options=resolved,
         features=spec.to_json(),
         fingerprint=spec.fingerprint,
@@ -39,12 +46,13 @@ def manifest_of(
         events=events,
         skipped=_group(tally, "skipped"),
         refused=_group(tally, "refused"),
+        ignored=_group(tally, "ignored"),
         warnings=(*found["warnings"], *job_warnings(tally, options)),
     )
 
 
 def event_counts(tally: Tally) -> dict[str, EventCounts]:
-    """Type of event -> its counts. Errors: RuntimeError when they do not reconcile."""
+    """Returns the counts by event type. Errors: RuntimeError when they do not reconcile."""
     kinds = [*EVENT_TYPES, *([QUERY] if tally[f"read/{QUERY}"] else []), UNKNOWN]
     events = {
         kind: EventCounts(**{fate: tally[f"{fate}/{kind}"] for fate in EventCounts.model_fields}) for kind in kinds
@@ -55,29 +63,30 @@ def event_counts(tally: Tally) -> dict[str, EventCounts]:
     return events
 
 
-def refuse_empty(events: dict[str, EventCounts], tally: Tally, groups: int) -> None:
-    """Errors: InputError when the logs make no query group, saying why."""
+def check_any_group(events: dict[str, EventCounts], tally: Tally, groups: int) -> None:
+    """Errors: InputError with the reason when the logs give no query group."""
     if groups:
         return
     why = f"refused: {_in_words(_group(tally, 'refused'))}; skipped: {_in_words(_group(tally, 'skipped'))}"
+    why = "; ".join([why, *timestamp_faults(tally)])
     if not sum(counts.read for counts in events.values()):
-        raise InputError(f"the logs hold no event that this dataset asks for ({why}); {GUIDE}")
+        raise InputError(f"the logs hold no event that this dataset asks for ({why}); {_GUIDE}")
     if not any(counts.read for kind, counts in events.items() if kind in ("impression", QUERY)):
-        raise InputError(f"the logs hold no impression, so no query group ({why}); {GUIDE}")
-    raise InputError(f"no impression in the logs makes a query group ({why}); {GUIDE}")
+        raise InputError(f"the logs hold no impression, so no query group ({why}); {_GUIDE}")
+    raise InputError(f"no impression in the logs makes a query group ({why}); {_GUIDE}")
 
 
-def refuse_clicked_only(tally: Tally) -> None:
-    """Errors: InputError when every shown item was acted on: the log cannot hold all that was shown."""
+def check_unclicked_items(tally: Tally) -> None:
+    """Errors: InputError when every item has an interaction: the log must lack the items that have none."""
     if tally["noted/items"] and tally["noted/items"] == tally["noted/items_acted_on"]:
         raise InputError(
             f"all {tally['noted/items']} items shown in the logs were clicked, added or bought: such logs hold only "
             "what shoppers acted on, so there is nothing to rank it above. Log every item that a request showed; "
-            f"{GUIDE}"
+            f"{_GUIDE}"
         )
 
 
-def refuse_beyond(limits: Limits, events: dict[str, EventCounts], tally: Tally) -> None:
+def check_limits(limits: Limits, events: dict[str, EventCounts], tally: Tally) -> None:
     """Errors: InputError when more was lost than dataset.limits allow."""
     lines = sum(counts.read for counts in events.values()) + sum(_group(tally, "skipped").values())
     acts = [events[kind] for kind in (*INTERACTIONS, REFUND)]
@@ -88,17 +97,19 @@ def refuse_beyond(limits: Limits, events: dict[str, EventCounts], tally: Tally) 
         "unmatched": (sum(counts.unmatched for counts in acts), read, "interactions match no impression"),
         "capped": (sum(counts.capped for counts in acts), read, "interactions are capped"),
     }
+    refused = _in_words(_group(tally, "refused"))
     for name, limit in limits.model_dump().items():
         lost, of, what = shares[name]
         if lost > limit * of:
             raise InputError(
                 f"{lost} of {of} {what} ({lost / of:.1%}), above dataset.limits.{name} {limit:g} "
-                f"(refused: {_in_words(_group(tally, 'refused'))}). Correct the logs, or raise the limit"
+                f"({'; '.join([f'refused: {refused}', *timestamp_faults(tally)])}). Correct the logs, or raise the "
+                "limit"
             )
 
 
 def job_warnings(tally: Tally, options: DatasetOptions) -> Iterator[str]:
-    """What a person should look at beside the splits' own warnings, a sentence each."""
+    """Yields warnings about the whole job, one sentence each; splits have their own."""
     if lists := tally[POSITIONS_FROM_0]:
         base = READERS[options.reader].position_base
         yield f"{lists} lists have positions from 0, where reader {options.reader!r} expects {base}: taken as from 0"
@@ -113,7 +124,7 @@ def job_warnings(tally: Tally, options: DatasetOptions) -> Iterator[str]:
 
 
 def _group(tally: Tally, group: str) -> dict[str, int]:
-    """The counts named 'group/...' by the rest of their names."""
+    """Returns the counts named 'group/<name>', by name."""
     prefix = f"{group}/"
     return {name.removeprefix(prefix): count for name, count in sorted(tally.items()) if name.startswith(prefix)}
 

@@ -1,5 +1,6 @@
-"""TFRecord files, written (gzipped) and read without TensorFlow."""
+"""Writes (gzipped) and reads TFRecord files without TensorFlow."""
 
+import hashlib
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,51 +12,71 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from isal import isal_zlib
 
-COMPRESSION = 2  # ISA-L's level: many times as fast as gzip's level 6, for somewhat larger files
-GZIP = 31  # zlib's number for gzip's format and the widest window
-HEAD_BYTES = 12  # of a record: its length, and the length's checksum
+from features.manifest import StoredFile
+
+_COMPRESSION_LEVEL = 2  # ISA-L's level: many times as fast as gzip's level 6, for somewhat larger files
+_GZIP_WBITS = 31  # zlib: gzip format, largest window
+_HEADER_BYTES = 12  # of a record: its length, and the length's checksum
+
+
+class GzipWriter:
+    """Compresses bytes into an open file, deterministically. After `finish` it knows the file's size and SHA-256."""
+
+    def __init__(self, stored: BinaryIO) -> None:
+        self._stored, self._packer = stored, isal_zlib.compressobj(_COMPRESSION_LEVEL, wbits=_GZIP_WBITS)
+        self._hash, self._size = hashlib.sha256(), 0
+
+    def __call__(self, content: bytes) -> None:
+        self._write(self._packer.compress(content))
+
+    def finish(self) -> None:
+        self._write(self._packer.flush())
+
+    def stored_file(self) -> StoredFile:
+        return StoredFile(bytes=self._size, sha256=self._hash.hexdigest())
+
+    def _write(self, packed: bytes) -> None:
+        self._hash.update(packed)
+        self._size += len(packed)
+        self._stored.write(packed)
 
 
 @contextmanager
-def gzip_writer(path: str) -> Iterator[Callable[[bytes], None]]:
-    """A function that writes bytes; the file is complete when the block ends. The same bytes make the same file."""
+def gzip_writer(path: str) -> Iterator[GzipWriter]:
+    """Opens a GzipWriter; the file is complete when the block ends."""
     with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as stored:
-        packer = isal_zlib.compressobj(COMPRESSION, wbits=GZIP)
-
-        def write(content: bytes) -> None:
-            stored.write(packer.compress(content))
-
-        yield write
-        stored.write(packer.flush())
+        writer = GzipWriter(stored)
+        yield writer
+        writer.finish()
 
 
 @contextmanager
 def record_writer(path: str) -> Iterator[Callable[[bytes], None]]:
-    """As `gzip_writer`, of records."""
+    """As `gzip_writer`, but each write is one TFRecord."""
     with gzip_writer(path) as write:
-        yield lambda record: write(framed(record))
+        yield lambda record: write(frame_record(record))
 
 
-def framed(record: bytes) -> bytes:
-    return b"".join((_head(len(record)), record, checksum(record)))
+def frame_record(record: bytes) -> bytes:
+    return b"".join((_header(len(record)), record, masked_crc32c(record)))
 
 
 @lru_cache(maxsize=1 << 14)
-def _head(size: int) -> bytes:
+def _header(size: int) -> bytes:
     length = struct.pack("<Q", size)
-    return length + checksum(length)
+    return length + masked_crc32c(length)
 
 
-def checksum(content: bytes) -> bytes:
-    """CRC-32C, rotated and shifted as TFRecords want it."""
+def masked_crc32c(content: bytes) -> bytes:
+    """CRC-32C, rotated and offset as the TFRecord format requires."""
     crc = google_crc32c.value(content)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def read_records(file: BinaryIO) -> Iterator[bytes]:
-    """The records of an open TFRecord file, decompressed. Errors: ValueError where it is cut short or damaged."""
-    while head := file.read(HEAD_BYTES):
-        length = _checked(head, HEAD_BYTES - 4)
+    """Yields the records of an open, decompressed TFRecord file. Errors: ValueError when it is truncated or damaged."""
+    while head := file.read(_HEADER_BYTES):
+        length = _checked(head, _HEADER_BYTES - 4)
         (size,) = struct.unpack("<Q", length)
         yield _checked(file.read(size + 4), size)
 
@@ -64,6 +85,6 @@ def _checked(stored: bytes, size: int) -> bytes:
     content, crc = stored[:size], stored[size:]
     if len(crc) < 4:
         raise ValueError("the file ends within a record")
-    if checksum(content) != crc:
+    if masked_crc32c(content) != crc:
         raise ValueError("a record's checksum is wrong")
     return content

@@ -1,17 +1,17 @@
-"""What a reader of logs is: how one kind of log becomes events, and how its events join. Pure: no Beam."""
+"""The interface of a log reader: how a log format is parsed into events and joined to requests. Pure: no Beam."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from beam_jobs.attribution import LoggedEvent, Request
-from beam_jobs.logs import Event, Found
+from beam_jobs.joins.attribution import LoggedEvent, Request
+from beam_jobs.sources.native_log import Event, ReadResult
 
 
 @dataclass(frozen=True, slots=True)
 class LogReader:
-    """One kind of log. Its functions stand at the top of a module, so that workers can load them by name."""
+    """One log format. Its functions must be module-level, so that workers can unpickle them by name."""
 
-    read: Callable[[bytes], Iterable[Found]]  # a record, as JSON -> what is in it; all its events have one key
-    key: Callable[[Event], str]  # events that must come together have the same: a request, or a user
-    requests: Callable[[Sequence[LoggedEvent]], Iterable[Request]]  # all events of a key -> their requests
+    read: Callable[[bytes], Iterable[ReadResult]]  # a JSON record -> its events; all have the same key
+    key: Callable[[Event], str]  # grouping key: the request or the user
+    requests: Callable[[Sequence[LoggedEvent]], Iterable[Request]]  # all events of a key -> requests
     position_base: int  # of the log's own positions, 0 or 1; events count from 0

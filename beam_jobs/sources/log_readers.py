@@ -1,15 +1,15 @@
-"""The kinds of logs that can be read: `dataset.reader` names one. A new kind is a module and a line here."""
+"""Registry of log formats, by the name in `dataset.reader`. A new format is a module and a line here."""
 
 from collections.abc import Sequence
 
-from beam_jobs.attribution import LoggedEvent, Request
-from beam_jobs.ga4_log import GA4
-from beam_jobs.log_reader import LogReader
-from beam_jobs.logs import Event, Found, read_event
-from beam_jobs.ubi_log import UBI
+from beam_jobs.joins.attribution import LoggedEvent, Request
+from beam_jobs.sources.ga4_log import GA4
+from beam_jobs.sources.log_reader import LogReader
+from beam_jobs.sources.native_log import Event, ReadResult, read_event
+from beam_jobs.sources.ubi_log import UBI
 
 
-def read_native(line: bytes) -> tuple[Found]:
+def read_native(line: bytes) -> tuple[ReadResult]:
     return (read_event(line),)
 
 

@@ -1,7 +1,7 @@
 """The product table: item features by item id, for logs whose impressions carry only ids. Pure: no Beam.
 
-A row is a JSON object with `item_id`, any features by name and, optionally, `timestamp_ms`: when it was written.
-Tables often hold numbers as text (CSV holds nothing else): where the task has a number, such text is read as one.
+A row is a JSON object with `item_id`, features by name and, optionally, `timestamp_ms`: when it was written. Tables
+often hold numbers as text (CSV always does): text is parsed as a number where the task's feature is numeric.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from beam_jobs.logs import MAX_LINE_BYTES, is_identifier, read_timestamp
+from beam_jobs.sources.native_log import MAX_LINE_BYTES, RECORD_FAULTS, is_identifier, record_fault
+from beam_jobs.sources.timestamps import BadTimestamp, read_timestamp
 from features.spec import Feature, FeatureSpec
-from features.values import shown
-
-# The joined table is a side input: every worker holds it in memory, about 1 kB a row.
-LARGEST_TABLE = 5_000_000  # rows
+from features.values import describe_type
 
 
-class Product(NamedTuple):
+class ProductRow(NamedTuple):
     """One row. timestamp_ms: 0 where the row has none."""
 
     item_id: str
@@ -30,11 +28,11 @@ class MalformedProduct(NamedTuple):
     detail: str
 
 
-Products = Mapping[str, Product]
+ProductTable = Mapping[str, ProductRow]
 
 
-def read_product(line: bytes, spec: FeatureSpec) -> Product | MalformedProduct:
-    """One line of a product table, with the columns that the spec has."""
+def read_product(line: bytes, spec: FeatureSpec) -> ProductRow | MalformedProduct:
+    """Parses a product table line; keeps the columns that the spec has."""
     if len(line) >= MAX_LINE_BYTES:
         return MalformedProduct("product_too_long", f"expected less than {MAX_LINE_BYTES} bytes")
     try:
@@ -42,16 +40,18 @@ def read_product(line: bytes, spec: FeatureSpec) -> Product | MalformedProduct:
     except orjson.JSONDecodeError as error:
         return MalformedProduct("product_not_json", str(error))
     if not isinstance(row, dict):
-        return MalformedProduct("product_not_an_object", f"is {type(row).__name__}, expected a JSON object")
+        return MalformedProduct("product_not_an_object", f"is {describe_type(row)}, expected a JSON object")
+    if fault := record_fault(row):
+        return MalformedProduct(f"product_{fault}", RECORD_FAULTS[fault])
     item_id = row.pop("item_id", None)
     if not is_identifier(item_id):
-        return MalformedProduct("product_item_id_missing", f"item_id is {shown(item_id)}, expected text")
+        return MalformedProduct("product_item_id_missing", f"item_id is {describe_type(item_id)}, expected text")
     stamp = row.pop("timestamp_ms", None)
     timestamp_ms = 0 if stamp is None else read_timestamp(stamp)
-    if timestamp_ms is None:
-        return MalformedProduct("product_timestamp_invalid", f"timestamp_ms is {shown(stamp)}, expected milliseconds")
+    if isinstance(timestamp_ms, BadTimestamp):
+        return MalformedProduct(f"product_{timestamp_ms.reason}", timestamp_ms.detail)
     known = spec.features
-    return Product(
+    return ProductRow(
         str(item_id), timestamp_ms, {name: _cell(known[name], raw) for name, raw in row.items() if name in known}
     )
 
@@ -60,30 +60,30 @@ def _cell(feature: Feature, raw: Any) -> Any:
     if isinstance(raw, str):
         return _number(raw) if feature.is_numeric else raw
     if isinstance(raw, dict) or (isinstance(raw, list) and any(isinstance(value, (list, dict)) for value in raw)):
-        return {}  # no value of any feature, however much it holds
+        return {}  # not a valid value of any feature; drops its content
     return raw
 
 
 def _number(text: str) -> Any:
-    """'3.5', 'TRUE' or '[0.1, 2]' as what it says; other text as it is, to be refused with its name."""
+    """Parses '3.5', 'TRUE' or '[0.1, 2]'; returns other text unchanged, so that the feature's own check refuses it."""
     try:
         return orjson.loads(text.lower())
     except orjson.JSONDecodeError:
         return text
 
 
-def read_table(lines: Iterable[bytes], spec: FeatureSpec) -> dict[str, Product]:
-    """Lines of a product table, of each item the row that counts; lines that are no rows are left out."""
-    table: dict[str, Product] = {}
+def read_table(lines: Iterable[bytes], spec: FeatureSpec) -> dict[str, ProductRow]:
+    """Parses product table lines; keeps the latest row of each item and skips malformed lines."""
+    table: dict[str, ProductRow] = {}
     for line in lines:
         row = read_product(line, spec)
-        if isinstance(row, Product):
+        if isinstance(row, ProductRow):
             known = table.setdefault(row.item_id, row)
             if known is not row:
-                table[row.item_id] = latest((known, row))
+                table[row.item_id] = latest_row((known, row))
     return table
 
 
-def latest(rows: Iterable[Product]) -> Product:
-    """Of one item's rows the one that counts: the latest; among equals, whatever the order of reading, the same."""
+def latest_row(rows: Iterable[ProductRow]) -> ProductRow:
+    """Returns the latest of an item's rows; ties do not depend on the order of reading."""
     return max(rows, key=lambda row: (row.timestamp_ms, orjson.dumps(row.features, option=orjson.OPT_SORT_KEYS)))

@@ -1,6 +1,6 @@
-"""Files of logs and product tables -> their records as JSON lines, on any filesystem that Beam has.
+"""Reads log and product files as JSON lines, from any filesystem that Beam supports.
 
-A file's name tells its format. A damaged file stops the job, a damaged record never does.
+The file name gives the format. A damaged file stops the job; a damaged record does not.
 """
 
 import logging
@@ -14,32 +14,41 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from isal import igzip, isal_zlib
 
-from beam_jobs.logs import MAX_LINE_BYTES
-from beam_jobs.record_files import read_csv, read_parquet, read_search_events
+from beam_jobs.sources.native_log import MAX_LINE_BYTES
+from beam_jobs.sources.record_files import read_csv, read_parquet, read_search_events
 from features.errors import InputError
 
 PROGRESS = logging.getLogger("privrank")
-DAMAGED_GZIP: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # whose stub has an instance
-BYTES_AT_ONCE = 256 * 1024  # of lines in one element, since a runner takes its time with each
-UNREADABLE = "cannot read to its end: "  # how a driver recognises the failure below in what a runner raises
+_GZIP_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # whose stub has an instance
+_BATCH_BYTES = 256 * 1024  # of lines per element, to amortise the runner's cost per element
+UNREADABLE_MESSAGE = "cannot read to its end: "  # the driver looks for it in the runner's error message
 
 
 class UnreadableFileError(Exception):
-    """A file that ends early or is damaged."""
+    """A truncated or damaged file."""
+
+
+LineBatch = tuple[str, int, list[bytes]]
+"""Consecutive lines of a file: path, number of the first line (from 1), lines including blank ones."""
 
 
 def read_lines(path: str) -> Iterator[bytes]:
-    """The records of a file as lines without their ends, blank ones left out.
+    """Yields the non-blank records of a file as lines without line ends.
 
-    A line that is longer is cut to MAX_LINE_BYTES. Errors: UnreadableFileError.
+    Longer lines are cut to MAX_LINE_BYTES. Errors: UnreadableFileError.
     """
+    return (line for line in _all_lines(path) if line)
+
+
+def _all_lines(path: str) -> Iterator[bytes]:
+    """As `read_lines`, but yields blank lines as b"", so that lines can be numbered."""
     stem = path.removesuffix(".gz")
-    read = next((reader for pattern, reader in FORMATS if re.search(pattern, stem)), _text_lines)
+    read = next((reader for pattern, reader in _FORMATS if re.search(pattern, stem)), _text_lines)
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stored:
             yield from read(igzip.open(stored) if path.endswith(".gz") else stored)  # type: ignore[no-untyped-call]
-    except (OSError, EOFError, ValueError, DAMAGED_GZIP, pyarrow.ArrowException) as error:
-        raise UnreadableFileError(f"{path} {UNREADABLE}{error}") from None
+    except (OSError, EOFError, ValueError, _GZIP_ERROR, pyarrow.ArrowException) as error:
+        raise UnreadableFileError(f"{path} {UNREADABLE_MESSAGE}{error}") from None
 
 
 def _text_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -49,20 +58,19 @@ def _text_lines(file: BinaryIO) -> Iterator[bytes]:
             while rest and not rest.endswith(b"\n"):
                 rest = file.readline(MAX_LINE_BYTES)
         stripped = line.rstrip(b"\r\n")
-        if stripped.strip():
-            yield stripped
+        yield stripped if stripped.strip() else b""
 
 
-FORMATS: tuple[tuple[str, Callable[[BinaryIO], Iterator[bytes]]], ...] = (
+_FORMATS: tuple[tuple[str, Callable[[BinaryIO], Iterator[bytes]]], ...] = (
     (r"\.parquet$", read_parquet),
     (r"\.csv$", read_csv),
     (r"\.tfrecords?(-\d+-of-\d+)?$", read_search_events),
 )
-"""Endings of names, .gz aside -> their readers. Any other file holds JSON lines."""
+"""Patterns of file names without .gz -> readers. All other files hold JSON lines."""
 
 
 def check_readable(paths: Iterable[str], what: str) -> None:
-    """Errors: InputError when a file cannot be opened or does not begin as its name says."""
+    """Errors: InputError when a file cannot be opened, or its start does not match the format of its name."""
     for path in paths:
         try:
             next(read_lines(path), None)
@@ -71,21 +79,21 @@ def check_readable(paths: Iterable[str], what: str) -> None:
 
 
 class ReadLines(beam.DoFn):
-    """Paths -> their lines, many at a time. One file is one unit of work, so large logs come in several files."""
+    """Paths -> LineBatches. A file is not split, so large logs should come in several files."""
 
     def __init__(self, what: str, files: int) -> None:
         self._what = what
         self._files = files
 
-    def process(self, path: str) -> Iterator[list[bytes]]:
+    def process(self, path: str) -> Iterator[LineBatch]:
         count, lines, size = 0, list[bytes](), 0
-        for line in read_lines(path):
+        for line in _all_lines(path):
             lines.append(line)
-            size += len(line)
-            if size >= BYTES_AT_ONCE:
-                yield lines
+            size += len(line) + 1
+            if size >= _BATCH_BYTES:
+                yield path, count + 1, lines
                 count, lines, size = count + len(lines), [], 0
         if lines:
-            yield lines
+            yield path, count + 1, lines
         count += len(lines)
         PROGRESS.info("  read %s: %d lines (one of %d %s files)", path, count, self._files, self._what)

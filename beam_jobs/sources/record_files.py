@@ -1,4 +1,4 @@
-"""Files whose records are no lines of JSON, as such lines: Parquet, CSV, and TFRecord of SearchEvent. Pure: no Beam."""
+"""Adapters that read Parquet, CSV and TFRecord rows as JSON lines. Pure: no Beam."""
 
 import csv
 from collections.abc import Iterator
@@ -12,18 +12,34 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
-from beam_jobs.logs import MAX_LINE_BYTES
-from beam_jobs.tfrecords import read_records
+from beam_jobs.sinks.tfrecords import read_records
+from beam_jobs.sources.native_log import MAX_LINE_BYTES, UNREADABLE_RECORD
 from protos.search_log_pb2 import SearchEvent
 
-ROWS = 1024  # of a Parquet file that are held at a time
+_ROWS_PER_BATCH = 1024  # of a Parquet file, in memory at a time
 
 
 def read_parquet(file: BinaryIO) -> Iterator[bytes]:
-    """Rows as objects by column. Times become milliseconds since 1970, decimals numbers. Errors: pyarrow's, OSError."""
-    for batch in ParquetFile(file).iter_batches(batch_size=ROWS):
-        for row in batch.to_pylist(maps_as_pydicts="lossy"):
+    """Yields rows as objects by column. Times become milliseconds since 1970, decimals become numbers.
+
+    A row with text that is not UTF-8 becomes an UNREADABLE_RECORD. Errors: pyarrow's, OSError.
+    """
+    for batch in ParquetFile(file).iter_batches(batch_size=_ROWS_PER_BATCH):
+        try:
+            rows = batch.to_pylist(maps_as_pydicts="lossy")
+        except UnicodeDecodeError:
+            rows = [_row(batch.slice(place, 1)) for place in range(batch.num_rows)]
+        for row in rows:
             yield orjson.dumps(row, default=_plain, option=orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS)
+
+
+def _row(batch: Any) -> dict[str, Any]:
+    """Converts the only row of a batch."""
+    try:
+        (row,) = batch.to_pylist(maps_as_pydicts="lossy")
+    except UnicodeDecodeError:
+        return {UNREADABLE_RECORD: "row_not_utf8"}
+    return dict(row)
 
 
 def _plain(value: Any) -> Any:
@@ -37,10 +53,10 @@ def _plain(value: Any) -> Any:
 
 
 def read_csv(file: BinaryIO) -> Iterator[bytes]:
-    """Rows as objects by the header's names; empty cells are left out.
+    """Yields rows as objects by the header's names, without empty cells.
 
-    A cell is text, and a reader that wants something else reads the text (beam_jobs/products.py). A row with more or
-    fewer cells than the header comes as a list. Errors: ValueError where the file is no CSV.
+    Cells are text; readers parse it (beam_jobs/sources/products.py). A row with more or fewer cells than the header
+    becomes a list. Errors: ValueError when the file is not CSV.
     """
     csv.field_size_limit(MAX_LINE_BYTES)
     try:
@@ -56,7 +72,7 @@ def read_csv(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _decoded_lines(file: BinaryIO) -> Iterator[str]:
-    start = b"\xef\xbb\xbf"  # the mark that some spreadsheets put before UTF-8
+    start = b"\xef\xbb\xbf"  # UTF-8 byte order mark, which some spreadsheets write
     while line := file.readline(MAX_LINE_BYTES):
         if len(line) == MAX_LINE_BYTES:
             raise ValueError(f"a line has {MAX_LINE_BYTES} bytes or more: is it CSV?")
@@ -65,11 +81,11 @@ def _decoded_lines(file: BinaryIO) -> Iterator[str]:
 
 
 def read_search_events(file: BinaryIO) -> Iterator[bytes]:
-    """Records of protos/search_log.proto in the JSON form of native logs. Errors: ValueError, damaged framing."""
+    """Yields SearchEvent records as native JSON lines. Errors: ValueError for damaged framing."""
     for record in read_records(file):
         event: Any
         try:
             event = MessageToDict(SearchEvent.FromString(record), preserving_proto_field_name=True)
         except (DecodeError, NoJsonError):  # the latter: a number in `features` that is not finite
-            event = f"a record of {len(record)} bytes that is no SearchEvent"
+            event = {UNREADABLE_RECORD: "not_a_search_event"}
         yield orjson.dumps(event)

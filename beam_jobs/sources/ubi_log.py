@@ -1,32 +1,31 @@
-"""OpenSearch User Behavior Insights: `ubi_queries` and `ubi_events` records, as schema 1.3 has them. Pure: no Beam.
+"""Reads OpenSearch User Behavior Insights records (`ubi_queries`, `ubi_events`; schema 1.3). Pure: no Beam.
 
-Records stand in any order and file: plain NDJSON, bulk-index form (an action line before each record), or with the
-record in `_source`, as index dumps have it.
+Records may be in any order and file: plain NDJSON, bulk-index form (an action line before each record), or in
+`_source`, as in index dumps.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from beam_jobs.assembly import assemble
-from beam_jobs.attribution import LoggedEvent, Request
-from beam_jobs.log_reader import LogReader
-from beam_jobs.logs import (
+from beam_jobs.joins.attribution import LoggedEvent, Request
+from beam_jobs.joins.showings import assemble
+from beam_jobs.sources.log_reader import LogReader
+from beam_jobs.sources.native_log import (
     QUERY,
     UNKNOWN,
     Event,
-    Found,
     Malformed,
+    ReadResult,
     Skipped,
     as_object,
     is_identifier,
     read_object,
-    read_timestamp,
 )
-from features.values import shown
+from beam_jobs.sources.timestamps import BadTimestamp, read_instant
+from features.values import describe_type
 
-POSITION_BASE = 1  # the schema's `position.ordinal` calls the first result 1
-ACTIONS = {  # action_name -> type of event; any other action is skipped, and counted by its name
+_POSITION_BASE = 1  # the schema's `position.ordinal` calls the first result 1
+_ACTION_TYPES = {  # action_name -> type of event; any other action is skipped, and counted by its name
     "impression": "impression",
     "click": "click",
     "click_through": "click",
@@ -38,7 +37,7 @@ ACTIONS = {  # action_name -> type of event; any other action is skipped, and co
 BULK_ACTIONS = ("index", "create", "update", "delete")
 
 
-def read_ubi(line: bytes) -> tuple[Found]:
+def read_ubi(line: bytes) -> tuple[ReadResult]:
     fields = read_object(line)
     if isinstance(fields, Malformed):
         return (fields,)
@@ -53,35 +52,35 @@ def read_ubi(line: bytes) -> tuple[Found]:
     return (Malformed(UNKNOWN, "no_ubi_record", "has neither action_name (ubi_events) nor user_query (ubi_queries)"),)
 
 
-def query_of(event: Event) -> str:
+def query_id_of(event: Event) -> str:
     return event.request_id
 
 
 def query_request(logged: Sequence[LoggedEvent]) -> tuple[Request]:
-    return (assemble(logged, POSITION_BASE),)
+    return (assemble(logged, _POSITION_BASE),)
 
 
-UBI = LogReader(read=read_ubi, key=query_of, requests=query_request, position_base=POSITION_BASE)
+UBI = LogReader(read=read_ubi, key=query_id_of, requests=query_request, position_base=_POSITION_BASE)
 
 
-def _action(fields: dict[str, Any]) -> Found:
+def _action(fields: dict[str, Any]) -> ReadResult:
     action = fields["action_name"]
-    kind = ACTIONS.get(action) if isinstance(action, str) else None
+    kind = _ACTION_TYPES.get(action) if isinstance(action, str) else None
     if kind is None:
-        return Skipped(f"action_{action}" if isinstance(action, str) else "action_without_name")
+        return Skipped(f"action_{action}" if isinstance(action, str) else "unnamed_action")
     if not is_identifier(fields.get("query_id")):
-        return Skipped(f"{action}_without_query_id")  # on a page that no search led to
+        return Skipped(f"{action}_without_query_id")  # on a page not reached by a search
     attributes = as_object(fields.get("event_attributes"))
     item = as_object(attributes.get("object"))
     if not is_identifier(item.get("object_id")):
-        detail = f"event_attributes.object.object_id is {shown(item.get('object_id'))}, expected text"
+        detail = f"event_attributes.object.object_id is {describe_type(item.get('object_id'))}, expected text"
         return Malformed(kind, "object_id_missing", detail)
     item_id = str(item["object_id"])
     if kind != "impression":
         return _event(kind, fields, f"{action}/{item_id}", {"item_id": item_id})
     ordinal = as_object(attributes.get("position")).get("ordinal")
     if isinstance(ordinal, bool) or not isinstance(ordinal, int) or not 0 <= ordinal < 2**31:
-        detail = f"event_attributes.position.ordinal is {shown(ordinal)}, expected a whole number, 1 at the top"
+        detail = f"event_attributes.position.ordinal is {describe_type(ordinal)}, expected a whole number, 1 at the top"
         return Malformed(kind, "ordinal_invalid", detail)
     title = item.get("description")
     shown_item = {"item_id": item_id, "position": ordinal, "features": {} if title is None else {"title": title}}
@@ -89,13 +88,15 @@ def _action(fields: dict[str, Any]) -> Found:
     return _event(kind, fields, f"{action}/{item_id}/{ordinal}", body)
 
 
-def _query(fields: dict[str, Any]) -> Found:
+def _query(fields: dict[str, Any]) -> ReadResult:
     if not is_identifier(fields.get("query_id")):
-        return Malformed(QUERY, "query_id_missing", f"query_id is {shown(fields.get('query_id'))}, expected text")
+        return Malformed(
+            QUERY, "query_id_missing", f"query_id is {describe_type(fields.get('query_id'))}, expected text"
+        )
     hits = fields.get("query_response_hit_ids")
     items = [
         {"item_id": item_id, "position": place, "features": {}}
-        for place, item_id in enumerate(hits if isinstance(hits, list) else [], POSITION_BASE)
+        for place, item_id in enumerate(hits if isinstance(hits, list) else [], _POSITION_BASE)
     ]
     attributes = as_object(fields.get("query_attributes"))
     locale = attributes.get("locale")
@@ -109,11 +110,10 @@ def _query(fields: dict[str, Any]) -> Found:
 
 
 def _event(kind: str, fields: dict[str, Any], identity: str, body: dict[str, Any]) -> Event | Malformed:
-    """identity: what tells apart two events of one query at one time, since UBI's records have no id of their own."""
+    """identity: distinguishes events of one query at the same time, since UBI records have no id."""
     timestamp_ms = read_instant(fields.get("timestamp"))
-    if timestamp_ms is None:
-        detail = f"timestamp is {shown(fields.get('timestamp'))}, expected ISO 8601 or milliseconds since 1970"
-        return Malformed(kind, "timestamp_invalid", detail)
+    if isinstance(timestamp_ms, BadTimestamp):
+        return Malformed(kind, *timestamp_ms)
     user = fields.get("client_id")
     return Event(
         kind,
@@ -123,21 +123,6 @@ def _event(kind: str, fields: dict[str, Any], identity: str, body: dict[str, Any
         str(user) if is_identifier(user) else "",
         body,
     )
-
-
-def read_instant(raw: Any) -> int | None:
-    """Milliseconds since 1970 from ISO 8601 text (UTC where it names no zone) or from a number; None for others."""
-    if not isinstance(raw, str) or raw.isdigit():
-        return read_timestamp(raw)
-    try:
-        instant = datetime.fromisoformat(raw)
-    except ValueError:
-        return None
-    instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-    try:
-        return read_timestamp(round(instant.timestamp() * 1000))
-    except OverflowError:  # year 1 east of Greenwich
-        return None
 
 
 def _text(fields: dict[str, Any]) -> str | None:

@@ -1,7 +1,6 @@
-"""Lines on their way through a shuffle: thousands packed into one element, so that a runner moves few, and few bytes.
+"""Compresses thousands of lines into one element, so that a shuffle moves few elements and bytes. Pure: no Beam.
 
-Lines that must come together have one key, and lines are shuffled by *shard*: the keys that share a remainder. Pure: no
-Beam.
+Lines that must come together share a key. Lines are shuffled by *shard*: the hash of the key modulo the shard count.
 """
 
 import hashlib
@@ -9,44 +8,44 @@ from collections.abc import Iterable, Iterator
 
 from isal import isal_zlib
 
-BLOCK_BYTES = 256 * 1024  # of lines in a block, before they are packed
-WAITING_BYTES = 64 * 1024 * 1024  # of lines that wait in all shards' unfinished blocks
-KEY_BYTES = 24  # 96 bits, hexadecimal: so many keys that no two of a log are one
+BLOCK_BYTES = 256 * 1024  # of lines in a block, uncompressed
+WAITING_BYTES = 64 * 1024 * 1024  # of lines in all shards' unfinished blocks, uncompressed
+KEY_BYTES = 24  # 96 bits, hexadecimal: no collisions within a log
 
-Block = bytes
-"""Packed lines."""
+LineBlock = bytes
+"""Compressed lines."""
 
 
 class Packer:
-    """Collects lines into blocks of `size` bytes, before they are packed."""
+    """Collects lines into blocks of `size` uncompressed bytes."""
 
     def __init__(self, size: int = BLOCK_BYTES) -> None:
         self._size = size
         self._lines: list[bytes] = []
         self._bytes = 0
 
-    def add(self, line: bytes) -> Block | None:
+    def add(self, line: bytes) -> LineBlock | None:
         """Returns the block when it is full."""
         self._lines.append(line)
         self._bytes += len(line)
-        return None if self._bytes < self._size else self.rest()
+        return None if self._bytes < self._size else self.flush()
 
-    def rest(self) -> Block | None:
-        """The lines that have waited for more, if there are any."""
+    def flush(self) -> LineBlock | None:
+        """Returns the unfinished block, if it has lines."""
         lines, self._lines, self._bytes = self._lines, [], 0
-        return packed(lines) if lines else None
+        return pack_lines(lines) if lines else None
 
 
 class Blocks:
-    """Collects keyed lines into blocks, one for each shard at a time."""
+    """Collects keyed lines into one block per shard at a time."""
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
         self._size = min(BLOCK_BYTES, WAITING_BYTES // shards)
         self._packers: dict[int, Packer] = {}
 
-    def add(self, key: str, line: bytes) -> tuple[int, Block] | None:
-        """Returns (shard, its block) when that is full."""
+    def add(self, key: str, line: bytes) -> tuple[int, LineBlock] | None:
+        """Returns (shard, block) when the shard's block is full."""
         hashed = hashlib.blake2b(key.encode(), digest_size=KEY_BYTES // 2).hexdigest()
         shard = int(hashed[:8], 16) % self._shards
         if shard not in self._packers:
@@ -54,28 +53,28 @@ class Blocks:
         block = self._packers[shard].add(hashed.encode() + line)
         return None if block is None else (shard, block)
 
-    def rest(self) -> Iterator[tuple[int, Block]]:
-        """What has waited for more."""
+    def flush(self) -> Iterator[tuple[int, LineBlock]]:
+        """Yields the unfinished blocks."""
         for shard, packer in self._packers.items():
-            if block := packer.rest():
+            if block := packer.flush():
                 yield shard, block
 
 
-def packed(lines: Iterable[bytes]) -> Block:
-    """Lines without line ends -> a block."""
+def pack_lines(lines: Iterable[bytes]) -> LineBlock:
+    """Compresses lines (without line ends) into a block."""
     return bytes(isal_zlib.compress(b"\n".join(lines), 1))
 
 
-def unpacked(block: Block) -> list[bytes]:
+def unpack_lines(block: LineBlock) -> list[bytes]:
     """The lines of a block."""
     return bytes(isal_zlib.decompress(block)).split(b"\n")
 
 
-def lines_by_key(blocks: Iterable[Block]) -> Iterator[list[bytes]]:
-    """Each key's lines of a shard's blocks, keys in the order of their first lines."""
+def lines_by_key(blocks: Iterable[LineBlock]) -> Iterator[list[bytes]]:
+    """Yields the lines of each key in a shard's blocks, keys in order of first appearance."""
     keyed: dict[bytes, list[bytes]] = {}
     for block in blocks:
-        for line in unpacked(block):
+        for line in unpack_lines(block):
             keyed.setdefault(line[:KEY_BYTES], []).append(line[KEY_BYTES:])
     for key in list(keyed):
         yield keyed.pop(key)

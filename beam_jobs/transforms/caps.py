@@ -1,6 +1,6 @@
-"""What is left out because there is too much of it: users who search like machines, and the hottest queries' groups.
+"""Caps: drops the events of bots and surplus groups of hot queries.
 
-Both count what they remove as capped, and keep no dead letters of it.
+Dropped events count as capped and get no dead letters.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,14 +9,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.combiners import Top
 
-from beam_jobs.counting import TALLY, CountingDoFn
-from beam_jobs.query_groups import BuiltGroup
+from beam_jobs.joins.query_groups import BuiltGroup
+from beam_jobs.transforms.counts import TALLY, CountingDoFn
 
 HOUR_MS = 3_600_000
 
 
-def bots(searches: Any, max_per_hour: int) -> Any:
-    """((user, hour), request id) -> (user, True), of the users with too many distinct requests in an hour."""
+def find_bots(searches: Any, max_per_hour: int) -> Any:
+    """((user, hour), request id) -> (user, True) for users with too many distinct requests in an hour."""
     return (
         searches
         | "Requests" >> beam.CombinePerKey(DistinctFn(max_per_hour + 1))
@@ -27,33 +27,33 @@ def bots(searches: Any, max_per_hour: int) -> Any:
 
 
 def cap_hot_queries(groups: Any, most: int) -> Any:
-    """Lists of groups -> (kept, tallies): of a query with more than `most`, those with the lowest hashes stay."""
+    """Lists of groups -> (groups, tallies), with at most `most` groups of a query: those with the lowest hashes."""
     highest = (
         groups
-        | "QueryAndKey" >> beam.FlatMap(queries_and_places).with_output_types(tuple[str, int])
+        | "QueryAndKey" >> beam.FlatMap(queries_and_sampling_keys).with_output_types(tuple[str, int])
         | "Lowest" >> Top.SmallestPerKey(most + 1)
         | "Hot" >> beam.Filter(lambda entry: len(entry[1]) > most)
         | "Highest" >> beam.MapTuple(lambda query, keys: (query, sorted(keys)[most - 1]))
     )
-    return groups | "Cap" >> beam.ParDo(CapHotQueries(), beam.pvalue.AsDict(highest)).with_outputs(TALLY, main="kept")
+    return groups | "Cap" >> beam.ParDo(CapHotQueries(), beam.pvalue.AsDict(highest)).with_outputs(TALLY, main="groups")
 
 
-def queries_and_places(groups: Iterable[BuiltGroup]) -> Iterator[tuple[str, int]]:
-    return ((built.query, place_of(built)) for built in groups)
+def queries_and_sampling_keys(groups: Iterable[BuiltGroup]) -> Iterator[tuple[str, int]]:
+    return ((built.query, sampling_key(built)) for built in groups)
 
 
-def place_of(built: BuiltGroup) -> int:
-    """A group's place among its query's: its hash, less a bit that Beam's coder of whole numbers has no room for."""
+def sampling_key(built: BuiltGroup) -> int:
+    """Returns a group's 63-bit hash, which orders the groups of a query: Beam's varint coder is signed."""
     return built.group_key >> 1
 
 
 class CapHotQueries(CountingDoFn):
-    """Lists of groups, query -> the highest hash that stays -> lists of the groups that stay."""
+    """Lists of groups -> lists of the kept groups. highest: query -> the largest kept hash."""
 
     def process(self, groups: Sequence[BuiltGroup], highest: Mapping[str, int]) -> Iterator[list[BuiltGroup]]:
         kept = []
         for built in groups:
-            place = place_of(built)
+            place = sampling_key(built)
             if place <= highest.get(built.query, place):
                 kept.append(built)
                 continue
@@ -67,13 +67,13 @@ class CapHotQueries(CountingDoFn):
 
 
 class DistinctFn(beam.CombineFn):
-    """Texts -> (how many, how many distinct ones, counted up to `enough`): no more are held than are needed."""
+    """Texts -> (count, distinct count up to `enough`). Holds at most `enough` texts."""
 
     def __init__(self, enough: int) -> None:
         self._enough = enough
 
     def create_accumulator(self) -> tuple[int, set[str]]:
-        return 0, set()  # which Beam has a coder for; a frozen one it would pickle
+        return 0, set()  # Beam has a coder for set; it would pickle a frozenset
 
     def add_input(self, seen: tuple[int, set[str]], text: str) -> tuple[int, set[str]]:
         count, texts = seen

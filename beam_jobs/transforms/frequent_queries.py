@@ -1,4 +1,4 @@
-"""Queries of the training split that enough distinct users made: only their texts may leave the dataset."""
+"""Training queries made by enough distinct users: only these texts may leave the dataset."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 import apache_beam as beam
 import orjson
 
-from beam_jobs.blocks import Block, Blocks, lines_by_key
-from beam_jobs.counting import of_bundle
-from beam_jobs.query_groups import BuiltGroup
+from beam_jobs.joins.query_groups import BuiltGroup
+from beam_jobs.transforms.blocks import Blocks, LineBlock, lines_by_key
+from beam_jobs.transforms.counts import bundle_output
 
 
 def frequent_queries(groups: Any, min_distinct_users: int, shards: int) -> Any:
-    """Lists of query groups -> JSON lines {query, requests}. shards: parts in which queries are shuffled."""
+    """Lists of query groups -> JSON lines {query, requests}. shards: number of shuffle shards."""
     return (
         groups
-        | "Pack" >> beam.ParDo(PackQueries(shards)).with_output_types(tuple[int, Block])
+        | "Pack" >> beam.ParDo(PackQueries(shards)).with_output_types(tuple[int, LineBlock])
         | "ByShard" >> beam.GroupByKey()
-        | "Count" >> beam.FlatMap(counted, min_distinct_users)
+        | "Count" >> beam.FlatMap(count_queries, min_distinct_users)
     )
 
 
 class PackQueries(beam.DoFn):
-    """Lists of query groups -> (shard, a block of JSON lines [query, user] of those of training)."""
+    """Lists of query groups -> (shard, block of JSON lines [query, user]) of the training groups."""
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
@@ -30,7 +30,7 @@ class PackQueries(beam.DoFn):
     def start_bundle(self) -> None:
         self._blocks = Blocks(self._shards)
 
-    def process(self, groups: Sequence[BuiltGroup]) -> Iterator[tuple[int, Block]]:
+    def process(self, groups: Sequence[BuiltGroup]) -> Iterator[tuple[int, LineBlock]]:
         for built in groups:
             if built.split == "train" and (
                 full := self._blocks.add(built.query, orjson.dumps([built.query, built.user_id]))
@@ -38,11 +38,11 @@ class PackQueries(beam.DoFn):
                 yield full
 
     def finish_bundle(self) -> Iterator[Any]:
-        yield from map(of_bundle, self._blocks.rest())
+        yield from map(bundle_output, self._blocks.flush())
 
 
-def counted(keyed: tuple[int, Iterable[Block]], min_distinct_users: int) -> Iterator[bytes]:
-    """A shard's frequent queries. Requests without a user count, and add no user."""
+def count_queries(keyed: tuple[int, Iterable[LineBlock]], min_distinct_users: int) -> Iterator[bytes]:
+    """Yields a shard's frequent queries. Requests without a user count as requests, not as users."""
     for lines in lines_by_key(keyed[1]):
         made = [orjson.loads(line) for line in lines]
         if len({user for _, user in made if user}) >= min_distinct_users:

@@ -1,8 +1,8 @@
-"""Names can lie: regular features that nearly equal the label are flagged, from a sample of bounded size.
+"""Flags regular features that nearly equal the label, on a sample of bounded size.
 
-A feature called `relevance_hint` may be a purchase flag in disguise. Every regular feature is compared with the label:
-area under the ROC curve, and correlation. A context feature is compared with "the group has a positive label". Text and
-categorical values are turned into numbers by the label's rate on one half of the sample, and judged on the other.
+A feature called `relevance_hint` may be a purchase flag in disguise. Every regular feature is compared with the label
+by AUC and correlation; a context feature with "the group has a positive label". Text and categorical values are encoded
+as the label's rate on one half of the sample, and evaluated on the other.
 """
 
 import zlib
@@ -13,32 +13,32 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.query_groups import BuiltGroup
+from beam_jobs.joins.query_groups import BuiltGroup
 from features.spec import Feature, FeatureSpec, Level
 from features.values import Value
 
-SAMPLED = 2000  # of each class (label positive or not) and level
-FEWEST = 10  # of each class: below it nothing is said
-HIGHEST_AUC = 0.95
-HIGHEST_CORRELATION = 0.9
+SAMPLE_SIZE = 2000  # entries per class (label positive or not) and level
+_MIN_SAMPLES = 10  # per class; with fewer there is no warning
+MAX_AUC = 0.95
+MAX_CORRELATION = 0.9
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Keys = np.ndarray[Any, np.dtype[np.uint64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
-Places = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
+_Bools = np.ndarray[Any, np.dtype[np.bool_]]
+_Indices = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 
 
 class LowestKeys:
-    """Of all entries seen, the ones with the lowest keys: a uniform sample, in whatever order they come."""
+    """Bottom-k sample: keeps the entries with the lowest keys, whatever the order of the input."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.seen = 0
         self.entries: list[tuple[int, dict[str, Value]]] = []
-        self._limit = 2**64 - 1  # no key above it can be among them
+        self._limit = 2**64 - 1  # larger keys cannot be among the lowest
 
-    def may_hold(self, keys: Keys) -> Places:
-        """The places of the keys that may be among the lowest, to be added. All of them count as seen."""
+    def may_hold(self, keys: Keys) -> _Indices:
+        """Returns the indices of keys that may be among the lowest, to be added. Counts all keys as seen."""
         self.seen += len(keys)
         return np.flatnonzero(keys <= np.uint64(self._limit))
 
@@ -58,7 +58,7 @@ class LowestKeys:
             self._limit = self.entries[-1][0]
 
     def values(self) -> list[dict[str, Value]]:
-        """The sampled entries, in the order of their keys."""
+        """Returns the sampled entries, sorted by key."""
         self._shrink()
         return [values for _, values in self.entries]
 
@@ -72,9 +72,9 @@ class LabelSample:
         self._of_context, self._of_items = (
             [feature.name for feature in spec.at(level, spec.regular)] for level in ("context", "item")
         )
-        # the two halves of a sample come from even and odd places, so the sample is what it is in any run
-        self._items = {True: LowestKeys(SAMPLED), False: LowestKeys(SAMPLED)}
-        self._groups = {True: LowestKeys(SAMPLED), False: LowestKeys(SAMPLED)}
+        # even and odd indices are the two halves of a sample, so that every run has the same halves
+        self._items = {True: LowestKeys(SAMPLE_SIZE), False: LowestKeys(SAMPLE_SIZE)}
+        self._groups = {True: LowestKeys(SAMPLE_SIZE), False: LowestKeys(SAMPLE_SIZE)}
 
     def add(self, groups: Sequence[BuiltGroup]) -> None:
         counts = np.array([built.group.count for built in groups])
@@ -96,14 +96,14 @@ class LabelSample:
             self._groups[positive].merge(other._groups[positive])
 
     def warnings(self) -> Iterator[str]:
-        """One sentence for each regular feature that nearly equals the label on the training split."""
+        """Yields a warning for each regular feature that nearly equals the label on the training split."""
         for feature in self._features:
             column = self._column(feature, feature.level)
             if column is None:
                 continue
             for values, positive, weights in column:
                 auc, correlation = area_under_curve(values, positive), weighted_correlation(values, positive, weights)
-                if not (1 - HIGHEST_AUC < auc < HIGHEST_AUC and abs(correlation) <= HIGHEST_CORRELATION):
+                if not (1 - MAX_AUC < auc < MAX_AUC and abs(correlation) <= MAX_CORRELATION):
                     what = (
                         f"the label {self._label!r}" if feature.level == "item" else f"a group having a {self._label!r}"
                     )
@@ -116,7 +116,7 @@ class LabelSample:
     def _column(self, feature: Feature, level: Level) -> list[tuple[Array, Array, Array]] | None:
         sample = self._items if level == "item" else self._groups
         positives, negatives = sample[True].values(), sample[False].values()
-        if min(len(positives), len(negatives)) < FEWEST:
+        if min(len(positives), len(negatives)) < _MIN_SAMPLES:
             return None
         raw = [entry[feature.name] for entry in (*positives, *negatives)]
         positive = np.repeat([1.0, 0.0], [len(positives), len(negatives)])
@@ -129,18 +129,18 @@ class LabelSample:
         return [(numbers[:, place], positive, weights) for place in range(numbers.shape[1])]
 
 
-def _lowest(samples: dict[bool, LowestKeys], keys: Keys, positive: Bools) -> Iterator[tuple[LowestKeys, int]]:
-    """The sample of each key that may be among its lowest, and the key's place."""
+def _lowest(samples: dict[bool, LowestKeys], keys: Keys, positive: _Bools) -> Iterator[tuple[LowestKeys, int]]:
+    """Yields (sample, index of the key) for each key that may be among the sample's lowest."""
     for chosen, sample in samples.items():
         places = np.flatnonzero(positive == chosen)
         for place in places[sample.may_hold(keys[places])].tolist():
             yield sample, place
 
 
-def label_rates(values: Sequence[Value], positive: Array) -> tuple[Array, Places]:
-    """Each odd-placed value's label rate among the even-placed ones (one half where it does not occur there).
+def label_rates(values: Sequence[Value], positive: Array) -> tuple[Array, _Indices]:
+    """Target encoding: each odd-indexed value's label rate among the even-indexed ones, 0.5 if it does not occur there.
 
-    Returns the rates and the places that they belong to.
+    Returns the rates and their indices.
     """
     counts: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     hashes = [zlib.crc32(str(value).encode()) for value in values]
@@ -155,7 +155,7 @@ def label_rates(values: Sequence[Value], positive: Array) -> tuple[Array, Places
 
 
 def area_under_curve(values: Array, positive: Array) -> float:
-    """The share of (positive, other) pairs that `values` ranks rightly, ties counting one half."""
+    """Area under the ROC curve: the share of (positive, negative) pairs in the right order; ties count one half."""
     ordered = np.sort(values[positive == 0])
     others = values[positive == 1]
     below = np.searchsorted(ordered, others, side="left")
@@ -164,7 +164,7 @@ def area_under_curve(values: Array, positive: Array) -> float:
 
 
 def weighted_correlation(values: Array, positive: Array, weights: Array) -> float:
-    """Pearson's correlation of values and label, each entry weighing what it stands for; 0 when one is constant."""
+    """Weighted Pearson correlation of values and label; 0 when one is constant."""
     share = weights / weights.sum()
     centred = values - (share * values).sum()
     label = positive - (share * positive).sum()

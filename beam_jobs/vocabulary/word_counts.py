@@ -1,4 +1,4 @@
-"""A dataset's training split -> how often each word occurs in its text: the Beam part of `build_vocabulary`."""
+"""Counts the words of a dataset's training split: the Beam part of `build_vocabulary`."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,15 +10,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.reading import read_lines
-from beam_jobs.storage import join, make_directory, match_files
+from beam_jobs.sinks.storage import join_path, make_directory, match_files
+from beam_jobs.sources.reading import read_lines
 from protos import elwc_pb2
 
-_TEXTS_HELD = 100_000  # distinct texts that a worker counts before it passes them on
+_MAX_TEXTS_IN_MEMORY = 100_000  # distinct texts counted before they are emitted
 
 
 class CountTexts(beam.DoFn):
-    """Serving-view records -> (text of an item feature, groups that show it)."""
+    """Serving-view records -> (text of an item feature, number of groups with it)."""
 
     def __init__(self, features: Sequence[str]) -> None:
         self._features = tuple(features)
@@ -34,7 +34,7 @@ class CountTexts(beam.DoFn):
             for name in self._features
         }
         self._counts.update(texts)
-        if len(self._counts) > _TEXTS_HELD:
+        if len(self._counts) > _MAX_TEXTS_IN_MEMORY:
             yield from self._counts.items()
             self._counts = Counter()
 
@@ -48,9 +48,8 @@ class CountWords(beam.DoFn):
     """Batches of (text, count) -> (word, count)."""
 
     def setup(self) -> None:
-        from beam_jobs.wordpiece import (
-            WordSplitter,
-        )  # TensorFlow is imported where words are split, not where jobs start
+        # imported on the worker: the process that starts the job does not need TensorFlow
+        from beam_jobs.vocabulary.wordpiece import WordSplitter
 
         self._splitter = WordSplitter()
 
@@ -62,33 +61,37 @@ class CountWords(beam.DoFn):
 
 
 def count_words(
-    dataset: str, features: Sequence[str], queries: Sequence[tuple[str, int]], staging: str, options: PipelineOptions
+    records: Sequence[str],
+    features: Sequence[str],
+    queries: Sequence[tuple[str, int]],
+    staging: str,
+    options: PipelineOptions,
 ) -> Counter[str]:
     """Word -> count over the training split.
 
-    features: item-level text features; queries: (text, requests) to count beside them; staging: a place for the counts.
+    records: paths of its serving view's files; features: item-level text features; queries: (text, requests) to count
+    as well; staging: a directory for the counts.
     """
-    records = match_files([join(dataset, "train", "serving_elwc-*.tfrecord.gz")], "training records")
     make_directory(staging)
     with beam.Pipeline(options=options) as pipeline:
         texts = (
             pipeline
-            | "Files" >> beam.Create([entry.path for entry in records], reshuffle=True)
+            | "Files" >> beam.Create(list(records), reshuffle=True)
             | "Records" >> beam.io.ReadAllFromTFRecord()
             | "Texts" >> beam.ParDo(CountTexts(features)).with_output_types(tuple[str, int])
             | "SumTexts" >> beam.CombinePerKey(sum)
         )
-        asked = pipeline | "Queries" >> beam.Create(list(queries)).with_output_types(tuple[str, int])
+        query_texts = pipeline | "Queries" >> beam.Create(list(queries)).with_output_types(tuple[str, int])
         lines = (
-            (texts, asked)
+            (texts, query_texts)
             | "Both" >> beam.Flatten()
             | "Batch" >> beam.BatchElements(min_batch_size=1000, max_batch_size=20_000)
             | "Words" >> beam.ParDo(CountWords()).with_output_types(tuple[str, int])
             | "SumWords" >> beam.CombinePerKey(sum)
             | "Line" >> beam.Map(orjson.dumps)
         )
-        lines | "Write" >> beam.io.WriteToText(join(staging, "counts"), coder=beam.coders.BytesCoder())
+        lines | "Write" >> beam.io.WriteToText(join_path(staging, "counts"), coder=beam.coders.BytesCoder())
     counts: Counter[str] = Counter()
-    for entry in match_files([join(staging, "counts-*")], "word counts"):
+    for entry in match_files([join_path(staging, "counts-*")], "word counts"):
         counts.update(dict(map(orjson.loads, read_lines(entry.path))))
     return counts

@@ -13,6 +13,7 @@ from features.manifest import DatasetManifest, parse_manifest
 from features.task import Task
 from tests.beam_jobs.log_lines import read_jsonl
 from tests.features.specs import DEMO
+from tests.published import version_of
 
 ANY_LOSS = {"malformed": 1, "late": 1, "unmatched": 1, "capped": 1}  # dataset.limits of small logs made of faults
 
@@ -36,7 +37,7 @@ def manifest_of(dataset: Path) -> DatasetManifest:
 def records(dataset: Path, split: str, view: View) -> list[bytes]:
     """The records of one view of one split, in order; TFRecord framing read by hand, checksums left to TensorFlow."""
     found = []
-    for path in sorted((dataset / split).glob(f"{view}_elwc-*-of-*.tfrecord.gz")):
+    for path in sorted((version_of(dataset) / split).glob(f"{view}_elwc-*-of-*.tfrecord.gz")):
         content = gzip.decompress(path.read_bytes())
         while content:
             (length,) = struct.unpack("<Q", content[:8])
@@ -57,7 +58,7 @@ def groups(dataset: Path, view: View = "training", *splits: str) -> dict[str, Qu
 
 
 def read_dead_letters(dataset: Path) -> list[dict[str, Any]]:
-    return read_jsonl(*(dataset / "dead_letters").iterdir())
+    return read_jsonl(*(version_of(dataset) / "dead_letters").iterdir())
 
 
 def item(group: QueryGroup, item_id: str) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.query_groups import normalise_query
+from beam_jobs.joins.query_groups import normalise_query
 from tests.beam_jobs.datasets import ANY_LOSS, build, groups, item, manifest_of, records, write_task
 from tests.beam_jobs.log_lines import HOUR, NOON, act, impression, read_jsonl, write_jsonl
 from tests.features.specs import DEMO
+from tests.published import version_of
 
 RICH = {
     **DEMO,
@@ -84,13 +85,13 @@ def test_every_refusal_has_a_reason_and_a_dead_letter(dataset):
         "click_invalid": 1, "impression_refused": 1, "item_capped": 1, "item_not_shown": 1, "late": 1, "not_json": 2,
         "title_missing": 2, "too_few_items": 1, "unknown_request": 1,
     }  # fmt: skip
-    letters = read_jsonl(*(dataset / "dead_letters").glob("*"))
+    letters = read_jsonl(*(version_of(dataset) / "dead_letters").glob("*"))
     reasons = [letter["reason"] for letter in letters]
     assert {reason: reasons.count(reason) for reason in reasons} == refused
 
 
 def test_dead_letters_are_their_owners_alone_and_name_no_user(dataset):
-    folder = dataset / "dead_letters"
+    folder = version_of(dataset) / "dead_letters"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for path in folder.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -134,14 +135,15 @@ def test_user_ids_never_reach_a_dataset(dataset):
 
 
 def test_a_dataset_has_both_views_of_every_split_and_nothing_else(dataset):
-    names = sorted(path.relative_to(dataset).as_posix() for path in dataset.rglob("*") if path.is_file())
+    version = version_of(dataset)
+    names = sorted(path.relative_to(version).as_posix() for path in version.rglob("*") if path.is_file())
     views = [
         f"{split}/{view}_elwc-00000-of-00001.tfrecord.gz"
         for split in ("test", "train", "valid")
         for view in ("serving", "training")
     ]
     lines = ["dead_letters/dead_letters-00000-of-00001.jsonl.gz", "train/frequent_queries.jsonl.gz"]
-    assert names == sorted([*lines, "manifest.json", *views])
+    assert names == sorted([*lines, *views])
 
 
 def test_statistics_tell_values_and_defaults(tmp_path):
@@ -149,7 +151,8 @@ def test_statistics_tell_values_and_defaults(tmp_path):
                        {"item_id": "b", "features": {"title": "x", "price": 3, "brand": "acme", "picture": [6, -3]}},
                        {"item_id": "c", "features": {"title": "xyz"}})  # fmt: skip
     logs = write_jsonl(tmp_path / "events.jsonl", shown, act("purchase", "r1", "a"))
-    config = write_task(tmp_path, RICH, dataset={"splits": {"train": 1, "valid": 0, "test": 0}})
+    options = {"splits": {"train": 1, "valid": 0, "test": 0}, "min_distinct_users": 1}
+    config = write_task(tmp_path, RICH, dataset=options)
     train = build(config, logs, tmp_path / "dataset").splits["train"]
     assert (train.groups, train.groups_with_label, train.items) == (1, 1, 3)
     price = train.features["price"]
@@ -206,8 +209,8 @@ def test_what_the_impression_lacks_comes_from_the_product_table(tmp_path):
     shown = impression("r1", "sofa", {"item_id": "p1"}, second, {"item_id": "p3", "features": {"title": "  "}})
     table = write_jsonl(
         tmp_path / "products.jsonl.gz",
-        {"item_id": "p1", "title": "old", "timestamp_ms": 5},
-        {"item_id": "p1", "title": "new", "timestamp_ms": 6, "price": 2},
+        {"item_id": "p1", "title": "old", "timestamp_ms": NOON - 2},
+        {"item_id": "p1", "title": "new", "timestamp_ms": NOON - 1, "price": 2},
         {"item_id": "p2", "title": "table title", "price": 7},
         {"item_id": "p3", "title": "third"},
         {"title": "no id"},
@@ -230,4 +233,6 @@ def test_frequent_queries_are_those_that_enough_distinct_users_made(tmp_path):
             asked(4, "my name", "u1"), asked(5, "my name", "u1"), asked(6, "my name", "")]  # fmt: skip
     config = write_task(tmp_path, dataset={"min_distinct_users": 2, "splits": {"train": 1, "valid": 0, "test": 0}})
     build(config, write_jsonl(tmp_path / "events.jsonl", *rows), tmp_path / "dataset")
-    assert read_jsonl(tmp_path / "dataset/train/frequent_queries.jsonl.gz") == [{"query": "sofa", "requests": 3}]
+    assert read_jsonl(version_of(tmp_path / "dataset") / "train/frequent_queries.jsonl.gz") == [
+        {"query": "sofa", "requests": 3}
+    ]

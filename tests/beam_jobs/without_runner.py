@@ -8,14 +8,15 @@ import apache_beam as beam
 import orjson
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.blocks import packed
-from beam_jobs.counting import DEAD_LETTERS
-from beam_jobs.dataset_manifest import event_counts
-from beam_jobs.log_readers import READERS
-from beam_jobs.options import DatasetOptions
-from beam_jobs.pipeline import BuildGroups, KeyEvents
-from beam_jobs.products import Product, Products
-from beam_jobs.query_groups import BuiltGroup, GroupBuilder
+from beam_jobs.joins.dataset_options import DatasetOptions
+from beam_jobs.joins.query_groups import BuiltGroup, GroupBuilder
+from beam_jobs.sinks.dataset_manifest import event_counts
+from beam_jobs.sinks.dead_letters import DeadLetters
+from beam_jobs.sources.log_readers import READERS
+from beam_jobs.sources.products import ProductRow, ProductTable
+from beam_jobs.transforms.blocks import pack_lines
+from beam_jobs.transforms.counts import DEAD_LETTERS
+from beam_jobs.transforms.pipeline import BuildGroups, KeyEvents
 from features.manifest import EventCounts
 from features.spec import spec_from_json
 from tests.features.specs import DEMO
@@ -47,7 +48,7 @@ class Joined(NamedTuple):
 
 def join(
     lines: Iterable[bytes],
-    products: Products | None = None,
+    products: ProductTable | None = None,
     features: dict[str, Any] | None = None,
     span_ms: tuple[int, int] | None = None,
     **options: Any,
@@ -56,13 +57,14 @@ def join(
     chosen = DatasetOptions.model_validate_json(orjson.dumps(options))
     reader = READERS[chosen.reader]
     spec = spec_from_json(features or DEMO)
-    keying = KeyEvents(reader, span_ms, finds_bots=False, shards=1)
-    building = BuildGroups(GroupBuilder(spec, chosen, seed=3), reader, spec)
+    writer = DeadLetters(spec.features, key=b"0123456789abcdef")
+    keying = KeyEvents(reader, span_ms, finds_bots=False, shards=1, letters=writer)
+    building = BuildGroups(GroupBuilder(spec, chosen, seed=3), reader, spec, writer)
     keying.start_bundle()
     building.setup()
     building.start_bundle()
     letters, groups = [], []
-    keyed = list(keying.process(list(lines)))
+    keyed = list(keying.process(("events.jsonl", 1, list(lines))))
     ended = [found.value for found in keying.finish_bundle() if isinstance(found, WindowedValue)]
     blocks = []
     for found in [*keyed, *ended]:
@@ -70,7 +72,7 @@ def join(
             letters.append(found)
         else:
             blocks.append(found[1])
-    table = [packed(map(_row, (products or {}).values()))] if products else []
+    table = [pack_lines(map(_row, (products or {}).values()))] if products else []
     for found in building.process((0, blocks), table, {}):
         if isinstance(found, beam.pvalue.TaggedOutput):
             letters.append(found)
@@ -82,5 +84,5 @@ def join(
     return Joined(groups, tally, [orjson.loads(letter.value) for letter in letters])
 
 
-def _row(product: Product) -> bytes:
-    return orjson.dumps({**product.features, "item_id": product.item_id, "timestamp_ms": product.timestamp_ms})
+def _row(product: ProductRow) -> bytes:
+    return orjson.dumps({**product.features, "item_id": product.item_id, "timestamp_ms": product.timestamp_ms or None})

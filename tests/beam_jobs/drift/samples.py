@@ -1,12 +1,12 @@
 """Query groups of an invented shop, drawn with a seed, for the tests of comparisons."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from beam_jobs.feature_pairs import Side
-from beam_jobs.group_sample import sample_of
+from beam_jobs.drift.feature_pairs import ComparisonSide
+from beam_jobs.drift.group_sample import ValueCoder, may_show_values, sample_of
 from features.elwc import QueryGroup
 from features.spec import FeatureSpec, spec_from_json
 from tests.features.specs import DEMO
@@ -64,6 +64,19 @@ def _item(rng: np.random.Generator, kind: int, place: int, changed: dict[str, fl
     }
 
 
-def side(groups: Iterable[QueryGroup]) -> Side:
+def side(groups: Iterable[QueryGroup]) -> ComparisonSide:
     held = list(groups)
-    return Side(sample_of(held, spec(), len(held), {}))
+    return ComparisonSide(sample_of(held, spec(), len(held), names_in(held)))
+
+
+def names_in(groups: Sequence[QueryGroup]) -> dict[int, str]:
+    """Code -> value, of all categorical values: as if a manifest listed each of them."""
+    names = {}
+    for feature in filter(may_show_values, spec()):
+        entries = (
+            entry for group in groups for entry in ([group.context] if feature.level == "context" else group.items)
+        )
+        names.update(
+            {ValueCoder(feature).code(value): value for value in {str(entry[feature.name]) for entry in entries}}
+        )
+    return names

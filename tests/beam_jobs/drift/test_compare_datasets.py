@@ -1,4 +1,4 @@
-"""The command on datasets that the real job built: what it prints, writes and returns, and what it refuses."""
+"""The command on datasets built by the real job: output, exit codes, reports and refusals."""
 
 import gzip
 import shutil
@@ -12,15 +12,16 @@ import pytest
 
 from beam_jobs import compare_datasets
 from beam_jobs.compare_datasets import two_views
-from beam_jobs.tfrecords import framed
+from beam_jobs.sinks.tfrecords import frame_record
 from features.elwc import QueryGroup, decode_group, encode_group
 from features.errors import InputError
 from tests.beam_jobs.datasets import build, manifest_of, records, write_task
+from tests.beam_jobs.drift.samples import SHOP, draw
 from tests.beam_jobs.letor_sets import LetorSet
 from tests.beam_jobs.log_lines import act, impression, write_jsonl
-from tests.beam_jobs.samples import SHOP, draw
+from tests.published import version_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "beam_jobs.compare_datasets"]
 GROUPS = 300
 OPTIONS = {"min_distinct_users": 2, "splits": {"train": 0.6, "valid": 0.2, "test": 0.2}}
@@ -88,7 +89,7 @@ def compare(*arguments: str | Path) -> int:
 
 
 def report_in(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads((folder / "comparison.json").read_bytes())
+    found: dict[str, Any] = orjson.loads((version_of(folder) / "comparison.json").read_bytes())
     return found
 
 
@@ -97,12 +98,12 @@ def copy_of(dataset: Path, folder: Path) -> Path:
 
 
 def shard_of(dataset: Path, view: str) -> Path:
-    (path,) = (dataset / "train").glob(f"{view}_elwc-*")
+    (path,) = (version_of(dataset) / "train").glob(f"{view}_elwc-*")
     return path
 
 
 def rewrite(path: Path, contents: list[bytes]) -> None:
-    path.write_bytes(gzip.compress(b"".join(map(framed, contents))))
+    path.write_bytes(gzip.compress(b"".join(map(frame_record, contents))))
 
 
 class Run(NamedTuple):
@@ -132,12 +133,15 @@ def a_sale(monday, sale) -> Run:
 def test_two_nights_of_one_shop_do_not_drift(monday, two_nights):
     done = two_nights.done
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-2:] == ["no drift in 15 features", f"wrote {two_nights.output}"]
+    assert done.stdout.splitlines()[-2:] == [
+        "no drift in 15 features",
+        f"wrote {version_of(two_nights.output)}/comparison.html",
+    ]
     assert f"A: {monday}, {GROUPS} groups of " in done.stdout
     assert two_nights.report["drift"] is False
 
 
-def test_a_sale_drifts_and_what_drifts_comes_first(a_sale):
+def test_a_sale_drifts_and_drifting_features_come_first(a_sale):
     assert (a_sale.done.returncode, a_sale.done.stderr) == (1, "")
     rows = [line.split() for line in a_sale.done.stdout.splitlines() if line.startswith(("DRIFT", "ok"))]
     assert {row[1] for row in rows if row[0] == "DRIFT"} == {"price", "purchase", "brand"}
@@ -145,10 +149,10 @@ def test_a_sale_drifts_and_what_drifts_comes_first(a_sale):
     assert {found["feature"] for found in a_sale.report["findings"] if found["drift"]} == {"price", "purchase", "brand"}
 
 
-def test_a_comparison_leaves_a_report_and_nothing_of_its_sample(a_sale):
-    names = sorted(path.name for path in a_sale.output.rglob("*"))
+def test_a_comparison_leaves_a_report_but_no_sample(a_sale):
+    names = sorted(path.name for path in a_sale.output.rglob("*") if path.is_file())
     assert names == ["comparison.html", "comparison.json", "manifest.json"]
-    assert "drift in " in (a_sale.output / "comparison.html").read_text()
+    assert "drift in " in (version_of(a_sale.output) / "comparison.html").read_text()
     assert orjson.loads((a_sale.output / "manifest.json").read_bytes())["drift"] is True
 
 
@@ -189,12 +193,17 @@ def test_the_report_counts_what_the_manifests_count(monday, two_nights):
     assert findings["price", "share missing"]["a"] == pytest.approx(price["missing"] / price["values"])
 
 
-def test_no_text_and_no_user_reaches_the_report_but_queries_of_enough_users(monday, tuesday, two_nights):
-    written = b"".join(path.read_bytes() for path in two_nights.output.iterdir()).decode() + two_nights.done.stdout
+def test_the_report_shows_no_user_and_no_text_but_queries_of_enough_users(monday, tuesday, two_nights):
+    written = (
+        b"".join(path.read_bytes() for path in two_nights.output.rglob("*.*") if path.is_file()).decode()
+        + two_nights.done.stdout
+    )
     frequent = {
         orjson.loads(line)["query"]
         for dataset in (monday, tuesday)
-        for line in gzip.decompress((dataset / "train" / "frequent_queries.jsonl.gz").read_bytes()).splitlines()
+        for line in gzip.decompress(
+            (version_of(dataset) / "train" / "frequent_queries.jsonl.gz").read_bytes()
+        ).splitlines()
     }
     shown = {entry["value"] for entry in two_nights.report["features"]["query"]["top"]}
     assert shown
@@ -204,7 +213,7 @@ def test_no_text_and_no_user_reaches_the_report_but_queries_of_enough_users(mond
     assert "brand 1" in written
 
 
-def test_a_larger_dataset_is_sampled_by_group_and_always_the_same(monday, tuesday, tmp_path, monkeypatch, capsys):
+def test_a_large_dataset_is_sampled_by_group_deterministically(monday, tuesday, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compare_datasets, "SAMPLED_GROUPS", 150)
     assert compare(monday, tuesday, "--output", tmp_path / "one") == 0
     assert compare(monday, tuesday, "--output", tmp_path / "two") == 0
@@ -226,7 +235,7 @@ def test_the_sample_is_bounded_in_groups_and_in_numbers(monday, monkeypatch):
     assert side.sampled_share == pytest.approx(1 / 10, rel=0.01)
 
 
-def test_thresholds_of_a_file_decide(monday, sale, tmp_path):
+def test_the_thresholds_file_decides_what_is_drift(monday, sale, tmp_path):
     (tmp_path / "thresholds.yaml").write_text(
         "{rate_change: null, missing_change: null, features: {brand: {share_change: 1, divergence: 1, unseen: 1}, "
         "price: {divergence: 1}}}"
@@ -234,7 +243,7 @@ def test_thresholds_of_a_file_decide(monday, sale, tmp_path):
     assert compare(monday, sale, "--config", tmp_path / "thresholds.yaml") == 0
 
 
-def test_letor_sets_compare_by_their_vectors(tmp_path, capsys):
+def test_letor_datasets_are_compared_by_their_vectors(tmp_path, capsys):
     shop = LetorSet(tmp_path)
     shop.build("one")
     shop.task(seed=4)
@@ -298,7 +307,7 @@ def refusal(*arguments: str | Path) -> str:
     return str(raised.value)
 
 
-def test_a_file_cut_short_is_refused_by_name(monday, tmp_path):
+def test_a_truncated_file_is_refused_by_name(monday, tmp_path):
     dataset = copy_of(monday, tmp_path)
     path = shard_of(dataset, "training")
     path.write_bytes(path.read_bytes()[:-100])
@@ -317,7 +326,7 @@ def test_a_changed_byte_is_refused_by_name(monday, tmp_path):
     assert f"{path} cannot read to its end: " in refusal(dataset, monday)
 
 
-def test_files_that_hold_other_groups_than_the_manifest_says_are_refused(monday, tmp_path):
+def test_a_group_count_that_differs_from_the_manifest_is_refused(monday, tmp_path):
     dataset = copy_of(monday, tmp_path)
     rewrite(shard_of(dataset, "training"), records(dataset, "train", "training")[1:])
     assert f"holds {GROUPS - 1} groups, but its manifest says {GROUPS}" in refusal(monday, dataset)
@@ -329,7 +338,7 @@ def test_a_missing_file_is_refused(monday, tmp_path):
     assert "matches no file" in refusal(dataset)
 
 
-def test_records_that_are_no_groups_are_refused(monday, tmp_path):
+def test_records_that_are_not_groups_are_refused(monday, tmp_path):
     dataset = copy_of(monday, tmp_path)
     count = len(records(dataset, "train", "training"))
     rewrite(shard_of(dataset, "training"), [b"\xff\xff\xff"] * count)
@@ -372,7 +381,7 @@ def test_an_output_that_is_not_a_comparison_is_not_replaced(monday, tuesday, tmp
     assert "not ours to replace" in refusal(monday, tuesday, "--output", tmp_path / "thesis")
 
 
-def test_a_comparison_replaces_the_former_one(monday, tuesday, a_sale, tmp_path):
+def test_a_comparison_replaces_the_previous_one(monday, tuesday, a_sale, tmp_path):
     shutil.copytree(a_sale.output, tmp_path / "drift")
     assert compare(monday, tuesday, "--output", tmp_path / "drift") == 0
     assert report_in(tmp_path / "drift")["drift"] is False

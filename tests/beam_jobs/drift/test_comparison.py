@@ -1,4 +1,4 @@
-"""Samples of an invented shop: what has changed is found, what has not is left in peace, and texts stay hidden."""
+"""Samples of an invented shop: changes are found, unchanged features are not reported, texts stay hidden."""
 
 import re
 from pathlib import Path
@@ -7,27 +7,29 @@ from typing import Any
 import pytest
 import yaml
 
-from beam_jobs.comparison_options import ComparisonOptions, load_options
-from beam_jobs.dataset_comparison import Finding, compare, pairs_of, skew_findings
-from beam_jobs.feature_figures import figures, histogram
-from beam_jobs.feature_pairs import HIDDEN, Side
-from beam_jobs.group_sample import Coder, sample_of
+from beam_jobs.drift.comparison import Finding, compare, feature_pairs, skew_findings
+from beam_jobs.drift.feature_figures import figures, histogram
+from beam_jobs.drift.feature_pairs import HIDDEN_VALUE, ComparisonSide
+from beam_jobs.drift.group_sample import ValueCoder, sample_of
+from beam_jobs.drift.thresholds import ComparisonOptions, load_options
 from features.errors import InputError
-from tests.beam_jobs.samples import draw, side, spec
+from tests.beam_jobs.drift.samples import draw, side, spec
 
 EVERYTHING = ComparisonOptions(divergence=0, share_change=0, rate_change=0, missing_change=0, unseen=0)
 
 
-def findings(a: Side, b: Side, options: ComparisonOptions | None = None) -> list[Finding]:
-    return compare(pairs_of(a, b), options or ComparisonOptions())
+def findings(a: ComparisonSide, b: ComparisonSide, options: ComparisonOptions | None = None) -> list[Finding]:
+    return compare(feature_pairs(a, b), options or ComparisonOptions())
 
 
-def drifting(a: Side, b: Side, options: ComparisonOptions | None = None) -> set[tuple[str, str, str]]:
+def drifting(
+    a: ComparisonSide, b: ComparisonSide, options: ComparisonOptions | None = None
+) -> set[tuple[str, str, str]]:
     return {(found.feature, found.kind, found.of) for found in findings(a, b, options) if found.is_drift}
 
 
 @pytest.fixture(scope="module")
-def shop() -> Side:
+def shop() -> ComparisonSide:
     return side(draw(1, 600))
 
 
@@ -35,7 +37,7 @@ def test_another_draw_of_the_same_shop_does_not_drift(shop):
     assert not drifting(shop, side(draw(2, 600)))
 
 
-def test_a_sample_differs_from_itself_in_nothing(shop):
+def test_a_sample_does_not_differ_from_itself(shop):
     assert all(found.value == 0 for found in findings(shop, shop) if found.kind != "unseen")
     assert not drifting(shop, shop, EVERYTHING)
 
@@ -77,7 +79,7 @@ def test_the_rate_of_false_alarms_over_many_draws(groups, pairs, most):
     assert count <= most
 
 
-def test_thresholds_hold_where_chance_does_not_reach(shop):
+def test_the_threshold_is_the_limit_if_it_exceeds_the_chance_bound(shop):
     dearer = side(draw(2, 600, price_factor=1.15))
     price = next(found for found in findings(shop, dearer) if (found.feature, found.of) == ("price", ""))
     assert price.chance < price.value
@@ -94,7 +96,7 @@ def test_a_feature_has_its_own_threshold_and_the_others_keep_theirs():
     assert options.limit("brand", "unseen") == 0.1
 
 
-def test_measures_that_are_not_judged_leave_the_others_more_of_the_false_alarms(shop):
+def test_unjudged_measures_leave_a_larger_alpha_to_the_others(shop):
     quiet = ComparisonOptions.model_validate(
         {"divergence": None, "share_change": None, "unseen": None, "missing_change": None}
     )
@@ -104,7 +106,7 @@ def test_measures_that_are_not_judged_leave_the_others_more_of_the_false_alarms(
     assert not few_judged["price", ""].is_drift
 
 
-def test_of_a_vector_the_element_that_differs_most_is_told(shop):
+def test_a_vector_reports_the_element_that_differs_most(shop):
     groups = draw(2, 600)
     for group in groups:
         for item in group.items:
@@ -112,7 +114,7 @@ def test_of_a_vector_the_element_that_differs_most_is_told(shop):
     assert drifting(shop, side(groups)) == {("picture", "divergence", "element 1")}
 
 
-def test_ids_are_not_judged_and_the_size_of_groups_is(shop):
+def test_group_size_is_judged_but_ids_are_not(shop):
     features = {found.feature for found in findings(shop, shop)}
     assert "items" in features
     assert not features & {"request_id", "item_id"}
@@ -125,35 +127,42 @@ def test_ids_are_not_judged_and_the_size_of_groups_is(shop):
 # --- what a report shows
 
 
-def test_a_text_that_floods_in_is_found_and_not_shown(shop):
+def test_a_new_frequent_text_is_detected_but_not_shown(shop):
     flooded = draw(2, 600)
     for group in flooded[:100]:
         group.context["query"] = "somebody's own name"
     found = {(f.feature, f.kind): f for f in findings(shop, side(flooded)) if f.is_drift}
-    assert found["query", "share_change"].of == HIDDEN
+    assert found["query", "share_change"].of == HIDDEN_VALUE
 
 
-def test_a_query_is_shown_where_it_is_known_as_frequent():
+def test_a_frequent_query_is_shown():
     groups = draw(3, 50)
     text = "thing 1 "
-    known = {Coder(spec()["query"]).code("THING  1"): "thing 1"}
-    sample = Side(sample_of(groups, spec(), len(groups), known))
-    (pair,) = [pair for pair in pairs_of(sample, sample) if pair.feature.name == "query"]
+    known = {ValueCoder(spec()["query"]).code("THING  1"): "thing 1"}
+    sample = ComparisonSide(sample_of(groups, spec(), len(groups), known))
+    (pair,) = [pair for pair in feature_pairs(sample, sample) if pair.feature.name == "query"]
     share = sum(group.context["query"] == text for group in groups) / len(groups)
     assert figures(pair, ())["top"] == [{"value": "thing 1", "a": share, "b": share}]
 
 
-def test_no_name_of_one_feature_is_shown_for_a_text_of_another():
+def test_a_value_name_of_one_feature_is_not_shown_for_another():
     # a query and a brand of the same spelling: the brand may be shown, the query may not
     groups = draw(4, 30)
     for group in groups:
         group.context["query"] = "ann's bakery"
         for item in group.items:
             item["brand"] = "ann's bakery"
-    pairs = {pair.feature.name: pair for pair in pairs_of(side(groups), side(groups))}
+    pairs = {pair.feature.name: pair for pair in feature_pairs(side(groups), side(groups))}
     assert figures(pairs["query"], ())["top"] == []
     assert figures(pairs["brand"], ())["top"] == [{"value": "ann's bakery", "a": 1.0, "b": 1.0}]
     assert figures(pairs["title"], ())["top"] == []
+
+
+def test_a_categorical_value_that_no_manifest_lists_is_not_named():
+    groups = draw(4, 30)
+    unlisted = ComparisonSide(sample_of(groups, spec(), len(groups), {}))
+    (brand,) = [pair for pair in feature_pairs(unlisted, unlisted) if pair.feature.name == "brand"]
+    assert figures(brand, ())["top"] == []
 
 
 def test_figures_by_hand():
@@ -162,7 +171,7 @@ def test_figures_by_hand():
         del group.items[2:]
         for item, price in zip(group.items, prices, strict=True):
             item["price"], item["title"] = price, "two words"
-    pairs = {pair.feature.name: pair for pair in pairs_of(side(groups), side(groups))}
+    pairs = {pair.feature.name: pair for pair in feature_pairs(side(groups), side(groups))}
     price = figures(pairs["price"], [""])
     numbers = price["a"]["numbers"][""]
     assert (numbers["minimum"], numbers["50%"], numbers["maximum"], numbers["mean"]) == (1, 2.5, 6, 3)
@@ -172,7 +181,7 @@ def test_figures_by_hand():
     assert (title["sampled_values"], title["distinct_in_sample"]) == (4, 1)
 
 
-def test_a_histogram_of_many_values_has_20_bars_and_loses_none():
+def test_a_histogram_of_many_values_has_20_bars_and_counts_all_values():
     values = prices()
     bars = histogram(values, values[:100])
     assert len(bars["a"]) == len(bars["edges"]) - 1 == 20
@@ -181,14 +190,14 @@ def test_a_histogram_of_many_values_has_20_bars_and_loses_none():
 
 
 def prices() -> Any:
-    (column,) = [pair.column_a for pair in pairs_of(*[side(draw(6, 200))] * 2) if pair.feature.name == "price"]
+    (column,) = [pair.column_a for pair in feature_pairs(*[side(draw(6, 200))] * 2) if pair.feature.name == "price"]
     return column.numbers[:, 0]
 
 
 # --- views and options
 
 
-def test_a_skew_is_a_finding_with_no_tolerance():
+def test_view_skew_is_a_finding_with_limit_0():
     skew = {"differing": {"title": 0, "price": 3, "whole group": 3}, "smuggled": {"click": 10}}
     found = skew_findings(skew, 10)
     assert [(f.feature, f.kind, f.value, f.is_drift) for f in found] == [
@@ -200,7 +209,7 @@ def test_a_skew_is_a_finding_with_no_tolerance():
 
 
 def test_the_documented_thresholds_are_the_defaults():
-    guide = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs" / "compare.md").read_text()
     (block,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     documented = yaml.safe_load(block)
     assert set(documented.pop("features")) == {"title", "price"}
@@ -218,7 +227,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("content", WRONG)
-def test_a_wrong_litert_file_thresholds_is_refused(tmp_path, content):
+def test_a_wrong_thresholds_file_is_refused(tmp_path, content):
     (tmp_path / "thresholds.yaml").write_text(content)
     with pytest.raises(InputError) as raised:
         load_options(str(tmp_path / "thresholds.yaml"), ["price", "items"])

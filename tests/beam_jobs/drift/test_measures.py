@@ -1,4 +1,4 @@
-"""The measures of drift: by hand, against other ways to compute them, and what they say of samples of one source."""
+"""Drift measures: by hand, against independent computations, and on samples of one source."""
 
 from math import log, log2, sqrt
 from statistics import NormalDist
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import chi2
 
-from beam_jobs.drift import (
+from beam_jobs.drift.measures import (
     Rate,
     chi_square_quantile,
     count_by_group,
@@ -39,7 +39,7 @@ def rate_of(positives: np.ndarray, sizes: np.ndarray, whole: float = 1.0) -> Rat
 # --- by hand
 
 
-def test_jensen_shannon_is_1_bit_where_nothing_is_shared_and_0_where_all_is():
+def test_jensen_shannon_is_1_bit_for_disjoint_and_0_for_equal_distributions():
     assert jensen_shannon(array(1, 0), array(0, 1)) == 1
     assert jensen_shannon(array(0.2, 0.8), array(0.2, 0.8)) == 0
 
@@ -82,7 +82,7 @@ def test_the_chance_of_a_difference_by_hand():
     assert difference(side, side, 0.05).chance == pytest.approx(NormalDist().inv_cdf(0.975) * deviation)
 
 
-def test_few_groups_against_many_have_a_longer_reach_upwards_for_a_rare_event():
+def test_the_chance_bound_of_a_rare_event_is_skewed_upwards_for_few_groups_against_many():
     # 1 of 10 groups against 10 of 100 (rate 1/10 each): residuals 9/10 and -1/10
     many, few = rate_of(np.repeat([1.0, 0], [10, 90]), np.ones(100)), rate_of(array(1, *[0] * 9), np.ones(10))
     second, third = (11 * 0.81 + 99 * 0.01) / 109, (11 * 0.729 - 99 * 0.001) / 110
@@ -95,7 +95,7 @@ def test_few_groups_against_many_have_a_longer_reach_upwards_for_a_rare_event():
     assert few_falls.chance == pytest.approx(sqrt(variance) * z)
 
 
-def test_the_largest_change_of_a_share_and_whose_it_is():
+def test_share_change_returns_the_largest_change_and_its_outcome():
     measure, place = share_change(array(2, 1, 1)[None], array(1, 3, 0)[None], 0.05)
     assert (measure.value, place) == (0.5, 1)  # 1/4 to 3/4; the others change by a quarter
 
@@ -117,17 +117,17 @@ def test_new_values_by_hand():
     assert found.measure.value == pytest.approx(3 / 4 - 3 / 5)
 
 
-def test_ids_are_all_new_and_expected_to_be():
+def test_all_ids_are_new_as_expected():
     found = unseen(codes(*range(50)), np.arange(50), codes(*range(50, 100)), np.arange(50), 0.05)
     assert (found.expected, found.share, found.measure.value) == (1, 1, 0)
 
 
-def test_fewer_new_values_than_expected_are_no_drift():
+def test_fewer_new_values_than_expected_are_not_drift():
     found = unseen(codes(1, 2, 3, 4), np.arange(4), codes(1, 1, 1, 1), np.arange(4), 0.05)
     assert (found.share, found.measure.value) == (0, 0)
 
 
-def test_tenths_of_equal_size_for_values_that_all_differ():
+def test_distinct_values_give_ten_bins_of_equal_size():
     values = np.arange(100.0)
     bins = np.bincount(np.searchsorted(quantile_edges(values, values), values, side="right"))
     assert len(bins) == 10
@@ -135,7 +135,7 @@ def test_tenths_of_equal_size_for_values_that_all_differ():
     assert bins.max() <= 11
 
 
-def test_a_value_that_many_have_is_a_bin_of_its_own():
+def test_a_frequent_value_has_its_own_bin():
     values = array(*[0] * 60, *range(1, 41))
     edges = quantile_edges(values, values)
     (zero,) = set(np.searchsorted(edges, array(0, 0), side="right"))
@@ -150,7 +150,7 @@ SHARES = st.lists(st.integers(0, 50), min_size=2, max_size=8).filter(any)
 
 @settings(max_examples=50, deadline=None)
 @given(st.data())
-def test_jensen_shannon_is_scipys(data):
+def test_jensen_shannon_equals_scipys(data):
     a = array(*data.draw(SHARES))
     b = array(*data.draw(st.lists(st.integers(0, 50), min_size=len(a), max_size=len(a)).filter(any)))
     expected = jensenshannon(a, b, base=2) ** 2
@@ -159,13 +159,13 @@ def test_jensen_shannon_is_scipys(data):
 
 @pytest.mark.parametrize("freedom", [1, 2, 5, 9, 20])
 @pytest.mark.parametrize("alpha", [0.01, 1e-3, 1e-5])
-def test_the_chi_square_quantile_is_scipys_or_a_little_more(freedom, alpha):
+def test_the_chi_square_quantile_is_equal_to_scipys_or_slightly_larger(freedom, alpha):
     exact = chi2.isf(alpha, freedom)
     assert exact * 0.99 < chi_square_quantile(1 - alpha, freedom) < exact * 1.15
 
 
 def clustered(rng: np.random.Generator, groups: int) -> tuple[np.ndarray, np.ndarray]:
-    """(group, value) of groups of 2 to 15 values, one half of whose variance is the group's own."""
+    """(group, value) of groups of 2 to 15 values; half of the variance is between groups."""
     sizes = rng.integers(2, 16, groups)
     group = np.repeat(np.arange(groups), sizes)
     return group, rng.normal(size=groups)[group] + rng.normal(size=len(group))
@@ -176,8 +176,8 @@ def binned(edges: np.ndarray, sample: tuple[np.ndarray, np.ndarray]) -> np.ndarr
     return count_by_group(np.searchsorted(edges, values, side="right"), group, group[-1] + 1, len(edges) + 1)
 
 
-def test_chance_reaches_as_far_as_groups_that_are_dealt_anew():
-    # an independent way: deal the groups of both samples anew, 2,000 times, and take the 95% quantile of what comes out
+def test_the_chance_bound_agrees_with_a_permutation_test_of_groups():
+    # independent computation: permute the groups of both samples 2,000 times and take the 95% quantile
     rng = np.random.default_rng(3)
     a, b = clustered(rng, 150), clustered(rng, 100)
     edges = quantile_edges(a[1], b[1])
@@ -195,13 +195,13 @@ def test_chance_reaches_as_far_as_groups_that_are_dealt_anew():
     assert difference(one, other, 0.05).chance == pytest.approx(np.quantile(largest, 0.95), rel=0.1)
 
 
-def test_values_that_repeat_within_their_group_add_no_certainty():
+def test_values_repeated_within_a_group_do_not_lower_the_chance_bound():
     rng = np.random.default_rng(4)
     single = [np.eye(3)[rng.integers(0, 3, 200)] for _ in range(2)]
     assert divergence(*single, 0.01) == pytest.approx(divergence(*(8 * counts for counts in single), 0.01))
 
 
-def test_a_rate_that_was_counted_on_more_groups_than_the_sample_is_as_certain_as_these_make_it():
+def test_a_rate_over_the_population_has_the_chance_bound_of_the_population():
     rng = np.random.default_rng(5)
     group, values = clustered(rng, 20_000)
     positives, sizes = np.bincount(group, values > 1.5), np.bincount(group).astype(np.float64)
@@ -212,7 +212,7 @@ def test_a_rate_that_was_counted_on_more_groups_than_the_sample_is_as_certain_as
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32))
-def test_new_values_are_those_that_sets_find(seed):
+def test_unseen_values_equal_a_computation_with_sets(seed):
     rng = np.random.default_rng(seed)
     samples = []
     for _ in range(2):
@@ -230,7 +230,7 @@ def test_new_values_are_those_that_sets_find(seed):
 
 
 def alarms(trials: int, groups: tuple[int, int], alpha: float) -> dict[str, int]:
-    """How often each measure of two samples of one source lies beyond chance."""
+    """How often each measure of two samples of one source exceeds its chance bound."""
     rng = np.random.default_rng(6)
     found = dict.fromkeys(("divergence", "share", "rate", "unseen"), 0)
     for _ in range(trials):
@@ -250,7 +250,7 @@ def alarms(trials: int, groups: tuple[int, int], alpha: float) -> dict[str, int]
 
 
 @pytest.mark.parametrize("groups", [(30, 30), (200, 200), (1000, 40), (40, 1000)])
-def test_samples_of_one_source_seldom_lie_beyond_chance(groups):
+def test_samples_of_one_source_rarely_exceed_the_chance_bound(groups):
     # 200 trials at 1%: 2 expected, and 9 or more happen once in 3,000 such tests
     found = alarms(200, groups, 0.01)
     assert all(count < 9 for count in found.values()), found

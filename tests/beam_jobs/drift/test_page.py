@@ -1,4 +1,4 @@
-"""What people see of a comparison: hostile log text stays text, in a terminal and in a browser."""
+"""The rendered comparison: hostile log text stays text in a terminal and in a browser."""
 
 import base64
 import hashlib
@@ -8,11 +8,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from beam_jobs.comparison_options import ComparisonOptions
-from beam_jobs.comparison_page import POLICY, STYLE, page
-from beam_jobs.comparison_report import number, percent, printable, report_of, table, verdict
-from beam_jobs.dataset_comparison import compare, pairs_of
-from tests.beam_jobs.samples import draw, side
+from beam_jobs.drift.comparison import compare, feature_pairs
+from beam_jobs.drift.page import POLICY, STYLE, render_page
+from beam_jobs.drift.report import format_number, format_percent, printable_value, report_of, terminal_table, verdict
+from beam_jobs.drift.thresholds import ComparisonOptions
+from tests.beam_jobs.drift.samples import draw, side
 from tests.serving.browser import CHROMIUM, DRIVER, Browser
 
 HOSTILE = [
@@ -34,7 +34,7 @@ def hostile_report() -> dict:
         item["brand"] = HOSTILE[place % len(HOSTILE)]
     for group in changed:
         group.items[0]["brand"] = HOSTILE[0]
-    pairs = pairs_of(side(groups), side(changed))
+    pairs = feature_pairs(side(groups), side(changed))
     options = ComparisonOptions.model_validate({"share_change": 0.0, "false_alarms": 0.9})
     described = {"dataset": "<b>build</b>", "view": "training", "groups": 60, "items": 300, "sampled_groups": 60}
     return report_of({"a": described, "b": described}, None, compare(pairs, options), pairs, options)
@@ -61,8 +61,8 @@ class Elements(HTMLParser):
         self.text += data
 
 
-def test_the_page_has_the_elements_of_its_template_alone(report):
-    elements = Elements(page(report))
+def test_the_page_has_only_the_elements_of_its_template(report):
+    elements = Elements(render_page(report))
     assert {tag for tag, _ in elements.found} <= {
         "html", "meta", "title", "style", "h1", "h2", "p", "b", "br", "table", "tr", "th", "td",
         "section", "figure", "figcaption", "svg", "rect", "text",
@@ -71,18 +71,18 @@ def test_the_page_has_the_elements_of_its_template_alone(report):
     assert not {name for name in names if name.startswith("on") or name in ("style", "src", "href", "xlink:href")}
 
 
-def test_hostile_values_are_there_as_text(report):
-    text = Elements(page(report)).text
+def test_hostile_values_are_escaped_text(report):
+    text = Elements(render_page(report)).text
     for value in HOSTILE:
-        assert printable(value) in text
+        assert printable_value(value) in text
     assert "\x1b" not in text
     assert "\u202e" not in text
 
 
-def test_the_page_may_load_nothing_but_its_own_style(report):
-    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page(report))
+def test_the_content_security_policy_allows_only_the_pages_style(report):
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', render_page(report))
     assert html.unescape(policy) == POLICY
-    (style,) = re.findall(r"<style>(.*?)</style>", page(report), re.DOTALL)
+    (style,) = re.findall(r"<style>(.*?)</style>", render_page(report), re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert POLICY.startswith(f"default-src 'none'; style-src 'sha256-{digest}'")
     assert "url(" not in STYLE
@@ -90,14 +90,14 @@ def test_the_page_may_load_nothing_but_its_own_style(report):
 
 
 def test_no_text_feature_shows_a_value(report):
-    shown = page(report) + table(report)
+    shown = render_page(report) + terminal_table(report)
     for group in draw(1, 60):
         assert str(group.context["query"]).strip() not in shown
         assert str(group.items[0]["title"]) not in shown
 
 
-def test_a_terminal_gets_no_control_character_and_one_line_a_finding(report):
-    text = table(report)
+def test_the_terminal_table_has_no_control_character_and_one_line_per_finding(report):
+    text = terminal_table(report)
     assert all(c.isprintable() or c == "\n" for c in text)
     rows = [line for line in text.splitlines() if line.startswith(("DRIFT", "ok"))]
     assert len(rows) == len(set(rows))
@@ -106,17 +106,17 @@ def test_a_terminal_gets_no_control_character_and_one_line_a_finding(report):
 
 
 def test_every_feature_has_its_row_and_the_verdict_names_those_that_drift(report):
-    named = {line.split()[1] for line in table(report).splitlines() if line.startswith(("DRIFT", "ok"))}
+    named = {line.split()[1] for line in terminal_table(report).splitlines() if line.startswith(("DRIFT", "ok"))}
     judged = {finding["feature"] for finding in report["findings"]}
     assert named == judged
     assert verdict(report).startswith("drift in ")
     assert "price" in verdict(report)
 
 
-def test_values_are_cut_and_figures_short():
-    assert printable("x" * 100) == "x" * 37 + "..."
-    assert printable("a\tb\u200bc") == "a\\tb\\u200bc"
-    assert (number(0.0123456), number(12345.6), number(-0.5), percent(0.00341)) == (
+def test_long_values_are_cut_and_figures_are_rounded():
+    assert printable_value("x" * 100) == "x" * 37 + "..."
+    assert printable_value("a\tb\u200bc") == "a\\tb\\u200bc"
+    assert (format_number(0.0123456), format_number(12345.6), format_number(-0.5), format_percent(0.00341)) == (
         "0.0123",
         "12,346",
         "-0.5",
@@ -125,9 +125,9 @@ def test_values_are_cut_and_figures_short():
 
 
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver on PATH")
-def test_a_browser_shows_the_page_and_runs_nothing(report, tmp_path):
+def test_a_browser_shows_the_page_and_runs_no_script(report, tmp_path):
     path = tmp_path / "comparison.html"
-    path.write_text(page(report))
+    path.write_text(render_page(report))
     with Browser(tmp_path / "profile") as browser:
         browser.open(path.as_uri())
         title = browser.run("return document.title")

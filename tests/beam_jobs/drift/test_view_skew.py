@@ -1,10 +1,10 @@
-"""The training and the serving view of the same groups: any difference is seen, whatever the order they come in."""
+"""Differences between the training and the serving view are detected in any order of groups."""
 
 import random
 
-from beam_jobs.view_skew import WHOLE, ViewSkew
+from beam_jobs.drift.view_skew import WHOLE_GROUP, ViewSkew
 from features.elwc import QueryGroup, encode_group
-from tests.beam_jobs.samples import draw, spec
+from tests.beam_jobs.drift.samples import draw, spec
 
 GROUPS = draw(1, 40)
 
@@ -30,22 +30,32 @@ def test_the_same_groups_in_any_order_do_not_differ():
     found = skew_of(GROUPS, shuffled).to_json()
     assert not any(found["differing"].values())
     assert found["smuggled"] == {}
-    assert set(found["differing"]) == {"query", "device", "title", "price", "picture", "stock", "new", "brand", WHOLE}
+    assert set(found["differing"]) == {
+        "query",
+        "device",
+        "title",
+        "price",
+        "picture",
+        "stock",
+        "new",
+        "brand",
+        WHOLE_GROUP,
+    }
 
 
-def test_a_changed_value_shows_in_its_feature_and_in_whole_groups():
+def test_a_changed_value_differs_in_its_feature_and_in_whole_groups():
     for name, value in (("price", 1e6), ("query", "other"), ("new", None), ("picture", (1.0, 2.0, 3.0))):
         serving = [changed(group, name, not group.items[0][name] if value is None else value) for group in GROUPS[:3]]
         found = skew_of(GROUPS, serving + GROUPS[3:]).to_json()["differing"]
-        assert found[WHOLE] == 3
-        assert {feature for feature, count in found.items() if count} == {name, WHOLE}
+        assert found[WHOLE_GROUP] == 3
+        assert {feature for feature, count in found.items() if count} == {name, WHOLE_GROUP}
 
 
-def test_values_that_change_places_between_groups_show_in_whole_groups_alone():
+def test_values_swapped_between_groups_differ_only_in_whole_groups():
     one, other, *rest = GROUPS
     swapped = [changed(one, "query", other.context["query"]), changed(other, "query", one.context["query"])]
     found = skew_of(GROUPS, swapped + rest).to_json()["differing"]
-    assert {feature: count for feature, count in found.items() if count} == {WHOLE: 2}
+    assert {feature: count for feature, count in found.items() if count} == {WHOLE_GROUP: 2}
 
 
 def test_items_in_another_order_differ():
@@ -54,9 +64,9 @@ def test_items_in_another_order_differ():
     assert skew_of([group], [turned]).to_json()["differing"]["title"] == 1
 
 
-def test_a_group_too_many_is_counted_on_either_side():
-    assert skew_of(GROUPS, GROUPS[1:]).to_json()["differing"][WHOLE] == 1
-    assert skew_of(GROUPS[1:], GROUPS).to_json()["differing"][WHOLE] == 1
+def test_an_extra_group_of_either_view_is_counted():
+    assert skew_of(GROUPS, GROUPS[1:]).to_json()["differing"][WHOLE_GROUP] == 1
+    assert skew_of(GROUPS[1:], GROUPS).to_json()["differing"][WHOLE_GROUP] == 1
 
 
 def test_a_privileged_feature_in_the_serving_view_is_smuggled():
@@ -67,13 +77,13 @@ def test_a_privileged_feature_in_the_serving_view_is_smuggled():
     )
 
 
-def test_a_record_that_is_no_group_is_counted():
+def test_a_record_that_is_not_a_group_is_counted():
     skew = ViewSkew(spec())
     skew.add("serving", b"\xff\xff")
     assert skew.to_json()["unreadable"] == 1
 
 
-def test_parts_add_up():
+def test_merged_parts_equal_the_whole():
     half = skew_of(GROUPS[:20], [changed(GROUPS[0], "price", 1e6)])
     rest = skew_of(GROUPS[20:], GROUPS[1:])
     assert (

@@ -8,16 +8,23 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.attribution import Attribution, LoggedEvent, Refusal, Rules, attribute, refuse_request
-from beam_jobs.logs import Event, read_event
+from beam_jobs.joins.attribution import (
+    Attribution,
+    AttributionRules,
+    ItemRefusal,
+    LoggedEvent,
+    attribute,
+    refuse_request,
+)
+from beam_jobs.sources.native_log import Event, read_event
 from tests.beam_jobs.log_lines import HOUR, NOON, act, impression
 
-RULES = Rules({"click": HOUR, "add_to_cart": 24 * HOUR, "purchase": 168 * HOUR, "refund": 720 * HOUR}, 2, 3)
+RULES = AttributionRules({"click": HOUR, "add_to_cart": 24 * HOUR, "purchase": 168 * HOUR, "refund": 720 * HOUR}, 2, 3)
 
 
-def run(*events: dict[str, Any], rules: Rules = RULES, unusable: str = "") -> Attribution:
+def run(*events: dict[str, Any], rules: AttributionRules = RULES, unusable: str = "") -> Attribution:
     def read_items(ids: Sequence[str], raw_items: Sequence[dict[str, Any]]) -> list[Any]:
-        refusal = Refusal("title_missing", "no title")
+        refusal = ItemRefusal("title_missing", "no title")
         return [refusal if key == unusable else raw for key, raw in zip(ids, raw_items, strict=True)]
 
     logged = []
@@ -38,7 +45,7 @@ SHOWN = impression("r1", "sofa", "p1", "p2", "p3")
 
 def test_each_interaction_reaches_its_item():
     result = run(SHOWN, act("click", "r1", "p2"), act("add_to_cart", "r1", "p2"), act("purchase", "r1", "p3"))
-    assert result.acted == {"click": {"p2"}, "add_to_cart": {"p2"}, "purchase": {"p3"}}
+    assert result.interacted == {"click": {"p2"}, "add_to_cart": {"p2"}, "purchase": {"p3"}}
     assert {fate for _, fate, _ in fates(result)} == {"used"}
 
 
@@ -72,13 +79,13 @@ def test_windows_are_per_type_and_their_last_millisecond_is_inside():
         act("click", "r1", "p2", at=NOON + HOUR + 1),
         act("purchase", "r1", "p2", at=NOON + 168 * HOUR),
     )
-    assert result.acted == {"click": {"p1"}, "add_to_cart": set(), "purchase": {"p2"}}
+    assert result.interacted == {"click": {"p1"}, "add_to_cart": set(), "purchase": {"p2"}}
     assert ("click", "late", "late") in fates(result)
 
 
 def test_an_interaction_before_its_impression_is_unmatched():
     assert ("click", "unmatched", "before_impression") in fates(run(SHOWN, act("click", "r1", "p1", at=NOON - 1)))
-    assert run(SHOWN, act("click", "r1", "p1", at=NOON)).acted["click"] == {"p1"}
+    assert run(SHOWN, act("click", "r1", "p1", at=NOON)).interacted["click"] == {"p1"}
 
 
 def test_an_interaction_with_an_item_that_was_not_shown_is_unmatched():
@@ -96,7 +103,7 @@ def test_items_beyond_max_items_are_capped_with_their_interactions():
         impression("r1", "sofa", "p1", "p2", "p3", "p4", "p5"), act("click", "r1", "p4"), act("click", "r1", "p3")
     )
     assert (list(result.items.ids), result.items_capped) == (["p1", "p2", "p3"], 2)
-    assert result.acted["click"] == {"p3"}
+    assert result.interacted["click"] == {"p3"}
     assert ("click", "capped", "item_capped") in fates(result)
 
 
@@ -130,9 +137,9 @@ def test_an_impression_refused_as_a_whole_leaves_nothing_used():
 
 def test_a_refund_takes_back_the_purchases_before_it():
     bought, back = act("purchase", "r1", "p1", at=NOON + 5), act("refund", "r1", "p1", at=NOON + 9)
-    assert run(SHOWN, bought, back).acted["purchase"] == set()
+    assert run(SHOWN, bought, back).interacted["purchase"] == set()
     again = act("purchase", "r1", "p1", at=NOON + 11)
-    assert run(SHOWN, bought, back, again).acted["purchase"] == {"p1"}
+    assert run(SHOWN, bought, back, again).interacted["purchase"] == {"p1"}
     assert fates(run(SHOWN, bought, back)) == [
         ("impression", "used", ""), ("purchase", "used", ""), ("refund", "used", ""),
     ]  # fmt: skip
@@ -144,7 +151,7 @@ def test_a_refund_of_what_was_not_bought_is_unmatched_and_one_after_its_window_i
     assert ("refund", "unmatched", "no_purchase") in fates(run(SHOWN, bought, act("refund", "r1", "p1", at=NOON)))
     late = run(SHOWN, bought, act("refund", "r1", "p1", at=NOON + 720 * HOUR + 1))
     assert ("refund", "late", "late") in fates(late)
-    assert late.acted["purchase"] == {"p1"}
+    assert late.interacted["purchase"] == {"p1"}
 
 
 def test_the_order_of_reading_does_not_matter():

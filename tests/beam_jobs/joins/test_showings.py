@@ -5,13 +5,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.assembly import POSITIONS_FROM_0, assemble
-from beam_jobs.attribution import LoggedEvent, Refusal, Request, Rules, attribute
-from beam_jobs.logs import QUERY, Event
-from beam_jobs.query_groups import settle
+from beam_jobs.joins.attribution import AttributionRules, ItemRefusal, LoggedEvent, Request, attribute
+from beam_jobs.joins.query_groups import add_reader_fates
+from beam_jobs.joins.showings import POSITIONS_FROM_0, assemble
+from beam_jobs.sources.native_log import QUERY, Event
 from tests.beam_jobs.log_lines import HOUR, NOON
 
-RULES = Rules({"click": HOUR, "add_to_cart": HOUR, "purchase": HOUR, "refund": HOUR}, min_items=2, max_items=4)
+RULES = AttributionRules(
+    {"click": HOUR, "add_to_cart": HOUR, "purchase": HOUR, "refund": HOUR}, min_items=2, max_items=4
+)
 
 
 def part(*items: tuple[Any, int], at: int = 0, query: str | None = "sofa", kind: str = "impression") -> LoggedEvent:
@@ -29,9 +31,11 @@ def run(*logged: LoggedEvent, base: int = 0) -> tuple[list[tuple[str, int]], lis
     """(item, position) pairs, and (line, fate, reason) of every record."""
     request = assemble(logged, base)
     result = attribute(
-        request.logged, RULES, lambda ids, raw_items: [Refusal("x", "y") if "bad" in ids else raw for raw in raw_items]
+        request.logged,
+        RULES,
+        lambda ids, raw_items: [ItemRefusal("x", "y") if "bad" in ids else raw for raw in raw_items],
     )
-    fates = settle(result, request).fates
+    fates = add_reader_fates(result, request).fates
     items = list(zip(result.items.ids, result.items.positions, strict=True))
     return items, sorted((fate.logged.line.decode(), fate.fate, fate.reason) for fate in fates), request
 

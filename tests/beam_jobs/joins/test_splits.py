@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from beam_jobs.options import DatasetOptions
+from beam_jobs.joins.dataset_options import DatasetOptions
 from features.errors import InputError
 from features.task import parse
 from tests.beam_jobs.log_lines import act, impression

@@ -1,6 +1,7 @@
 """The same logs on every engine that runs here give the same dataset, compared by content."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,8 +18,10 @@ from beam_jobs import build_elwc
 from features.errors import InputError
 from tests.beam_jobs.datasets import ANY_LOSS, build, manifest_of, read_dead_letters, records, write_task
 from tests.beam_jobs.log_lines import act, impression, write_jsonl
+from tests.published import contents as published
+from tests.published import everything, version_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SHOWN = [{"item_id": item} for item in ("p1", "p2", "p3", "p9")]  # the table has no p9
 ENGINES = {
     "two processes": ("--direct_num_workers", "2", "--direct_running_mode", "multi_processing"),
@@ -58,13 +61,13 @@ def arguments(folder: Path, name: str, *options: str) -> list[Any]:
 
 
 def content(dataset: Path) -> Any:
-    """Records, dead letters and counts, in no order."""
+    """Records, dead letters without their ids' hashes, whose key is each job's own, and counts, in no order."""
     views = {
         (split, view): sorted(records(dataset, split, view))
         for split in ("train", "valid", "test")
         for view in ("training", "serving")
     }
-    letters = sorted(map(str, read_dead_letters(dataset)))
+    letters = sorted(re.sub(r"'[0-9a-f]{16}'", "a hash", str(letter)) for letter in read_dead_letters(dataset))
     manifest = manifest_of(dataset)
     counts = {split: (found.groups, found.items, found.groups_with_label) for split, found in manifest.splits.items()}
     return views, letters, manifest.events, manifest.refused, counts, sorted(manifest.warnings), manifest.stage_key
@@ -127,16 +130,19 @@ def test_workers_that_the_launcher_did_not_start_make_the_same_dataset(shop: Pat
 
 def test_a_pipeline_that_publishes_its_dataset_itself_makes_the_same_though_its_steps_run_again(shop: Path) -> None:
     former = shutil.copytree(shop / "one", shop / "launched")
-    (former / "train" / "training_elwc-00009-of-00010.tfrecord.gz").write_bytes(b"of the former dataset")
+    (former / "train").mkdir()
+    (former / "train" / "training_elwc-00009-of-00010.tfrecord.gz").write_bytes(b"not of any dataset")
     manifest = former / "manifest.json"
     manifest.write_text(manifest.read_text().replace(manifest_of(former).stage_key, "another"))
     options = ("--template_location", "as a Flex Template's launcher gives it", "--direct_runner_bundle_repeat", "2")
     config, logs, output, *more = map(str, arguments(shop, "launched", *options))
     build_elwc.main(["--config", config, "--input", logs, "--output", output, *more])
     assert content(shop / "launched") == content(shop / "one")
-    files = [sorted(path.relative_to(shop / name) for path in (shop / name).rglob("*")) for name in ("launched", "one")]
+    files = [sorted(published(shop / name)) for name in ("launched", "one")]
     assert files[0] == files[1]
-    assert not list(shop.glob(".launched.building*"))
+    stored = {f"{version_of(shop / 'launched').name}/{name}" for name in files[0]}
+    foreign = "train/training_elwc-00009-of-00010.tfrecord.gz"
+    assert set(everything(shop / "launched")) == {"manifest.json", foreign, *stored}
     with pytest.raises(InputError, match="up to date: there is nothing to launch"):
         build_elwc.main(["--config", config, "--input", logs, "--output", output, *more])
 
@@ -150,7 +156,9 @@ def test_more_shards_hold_the_same_groups_and_views_stay_aligned(shop: Path) -> 
     many, one = shop / "sharded" / "dataset", shop / "one"
     assert content(many)[:5] == content(one)[:5]
     assert manifest.options["shards"] == 7
-    shards = [sorted(path.name for path in (many / "train").glob(f"{v}_elwc-*")) for v in ("training", "serving")]
+    shards = [
+        sorted(path.name for path in (version_of(many) / "train").glob(f"{v}_elwc-*")) for v in ("training", "serving")
+    ]
     assert 3 <= len(shards[0]) == len(shards[1]) <= 7
     for training, serving in zip(records(many, "train", "training"), records(many, "train", "serving"), strict=True):
         assert _query(training) == _query(serving)

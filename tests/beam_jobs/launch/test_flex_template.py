@@ -12,21 +12,23 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.build_elwc import argument_parser
+from beam_jobs.build_elwc import build_elwc_parser
 
-ROOT = Path(__file__).parents[2]
-DOCKERFILE = ROOT / "beam_jobs/dataflow.Dockerfile"
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = ROOT / "beam_jobs/launch/dataflow.Dockerfile"
 
 
 @pytest.fixture(scope="module")
 def parameters() -> dict[str, dict[str, Any]]:
-    told = json.loads((ROOT / "beam_jobs/flex_template.json").read_text())
+    told = json.loads((ROOT / "beam_jobs/launch/flex_template.json").read_text())
     assert set(told) == {"name", "description", "parameters"}
     return {parameter["name"]: parameter for parameter in told["parameters"]}
 
 
 def test_its_parameters_are_the_command_s_options(parameters: dict[str, dict[str, Any]]) -> None:
-    own = {action.dest: action for action in argument_parser()._actions if not isinstance(action, argparse._HelpAction)}
+    own = {
+        action.dest: action for action in build_elwc_parser()._actions if not isinstance(action, argparse._HelpAction)
+    }
     assert parameters.keys() == own.keys()
     for name, action in own.items():
         assert parameters[name]["helpText"] == action.help
@@ -84,6 +86,16 @@ def test_the_image_s_beam_is_the_locked_one() -> None:
     assert locked
     assert image
     assert image[1] == locked[1]
+
+
+def test_every_base_image_has_a_default() -> None:
+    text = DOCKERFILE.read_text()
+    defaults = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.M))
+    named = re.findall(r"^FROM (\S+)", text, re.M)
+    assert named
+    for image in named:
+        variable = re.fullmatch(r"\$\{(\w+)\}", image)
+        assert ":" in (defaults[variable[1]] if variable else image)  # a tag
 
 
 def test_the_image_runs_the_command_as_a_file() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_jobs.letor_protocol import LetorOptions, LetorProtocol
+from beam_jobs.letor.protocol import LetorOptions, LetorProtocol
 from features.errors import InputError
 from features.spec import spec_from_json
 from tests.beam_jobs.datasets import groups, manifest_of, records
 from tests.beam_jobs.letor_sets import LetorSet, features, random_lines, write
+from tests.published import version_of
 
 BOOL = {"type": "bool", "level": "item", "role": "privileged"}
 SPEC = {**features(6, 0), "privileged": BOOL}
@@ -31,7 +32,7 @@ def build(letor: LetorSet, output: str, **options: Any) -> list[tuple[int, bool,
     letor.build(output)
     found = []
     for split in SPLITS:
-        table = gzip.decompress((letor.folder / output / split / "relevance.tsv.gz").read_bytes()).decode()
+        table = gzip.decompress((version_of(letor.folder / output) / split / "relevance.tsv.gz").read_bytes()).decode()
         relevance = [int(row["relevance"]) for row in csv.DictReader(table.splitlines(), delimiter="\t")]
         of_split = groups(letor.folder / output, "training", split).values()
         items = [item for group in of_split for item in group.items]

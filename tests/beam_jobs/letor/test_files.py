@@ -1,4 +1,4 @@
-"""Files, packed or plain, whole or in parts; the records that are written; the processes that share the work."""
+"""Reading of plain and compressed files, whole and in parts; written records; worker processes."""
 
 import gzip
 import lzma
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.letor import Document
-from beam_jobs.letor_files import PART_BYTES, Part, parts_of, read_documents
-from beam_jobs.processes import in_processes
-from beam_jobs.storage import match_files
-from beam_jobs.tfrecords import record_writer
+from beam_jobs.launch.processes import map_in_processes
+from beam_jobs.letor.files import PART_BYTES, FilePart, parts_of, read_documents
+from beam_jobs.letor.lines import Document
+from beam_jobs.sinks.storage import match_files
+from beam_jobs.sinks.tfrecords import record_writer
 from features.errors import InputError
 from tests.beam_jobs.letor_sets import ROOT, line, random_lines, write
 
@@ -23,23 +23,23 @@ LINES = random_lines(range(9), seed=1, documents=4)
 ODD = [b"# a header\n", *LINES[:3], b"\n", *LINES[3:], b"# the end"]  # a blank line within the first group
 
 
-def parts(path: Path, part_bytes: int = PART_BYTES) -> list[Part]:
+def parts(path: Path, part_bytes: int = PART_BYTES) -> list[FilePart]:
     return parts_of(match_files([str(path)], "--train")[0], part_bytes)
 
 
-def content(*read: Part) -> list[tuple[str, int, list[float]]]:
+def content(*read: FilePart) -> list[tuple[str, int, list[float]]]:
     return [(d.query, d.relevance, d.values.tolist()) for part in read for d in read_documents(part, 6)]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.xz", "a"])
-def test_a_file_is_read_as_its_name_says(tmp_path, name):
+def test_a_file_is_decompressed_by_its_suffix(tmp_path, name):
     read = content(*parts(write(tmp_path / name, *ODD)))
     assert [query for query, _, _ in read] == [str(query) for query in range(9) for _ in range(4)]
     assert [line(relevance, query, values) for query, relevance, values in read] == LINES
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_parts_of_whatever_size_hold_every_line_once_and_whole_groups(tmp_path, end):
+def test_parts_of_any_size_hold_every_line_once_and_whole_groups(tmp_path, end):
     path = write(tmp_path / "a.txt", *(text.rstrip(b"\n") + end for text in ODD))
     (whole,) = parts(path)
     cut = set()
@@ -52,12 +52,12 @@ def test_parts_of_whatever_size_hold_every_line_once_and_whole_groups(tmp_path, 
     assert cut >= {1, 2, 3, 9 - 1}
 
 
-def test_a_litert_file_one_query_is_one_part_and_an_empty_one_holds_nothing(tmp_path):
+def test_a_file_of_one_query_is_one_part_and_an_empty_file_has_no_documents(tmp_path):
     assert len(parts(write(tmp_path / "one.txt", *LINES[:4]), 10)) == 1
     assert content(*parts(write(tmp_path / "empty.txt"), 10)) == []
 
 
-def test_a_malformed_line_is_named_by_its_number_in_the_file_whatever_its_part(tmp_path):
+def test_a_malformed_line_is_named_by_its_line_number_in_the_file(tmp_path):
     lines = [*ODD]
     lines[30] = b"0 qid:7 1:x\n"
     path = write(tmp_path / "a.txt", *lines)
@@ -86,7 +86,7 @@ def test_a_damaged_file_is_named(tmp_path, name, packed):
         content(*parts(tmp_path / name))
 
 
-def test_records_are_what_tensorflow_reads(tmp_path):
+def test_tensorflow_reads_the_written_records(tmp_path):
     import tensorflow as tf
 
     path, records = str(tmp_path / "a.tfrecord.gz"), [b"", b"one", bytes(range(256)) * 100]
@@ -99,30 +99,30 @@ def test_records_are_what_tensorflow_reads(tmp_path):
 # ---- processes ----
 
 
-def first_document(part: Part) -> Document:
+def first_document(part: FilePart) -> Document:
     return next(read_documents(part, 6))
 
 
-def process_of(part: Part) -> int:
+def process_of(part: FilePart) -> int:
     return os.getpid()
 
 
 @pytest.mark.slow
 def test_results_come_in_the_order_of_the_tasks_from_several_processes(tmp_path):
     pieces = parts(write(tmp_path / "a.txt", *LINES), 100)
-    with in_processes(first_document, pieces, 2) as results:
+    with map_in_processes(first_document, pieces, 2) as results:
         assert [document.query for document in results] == [content(piece)[0][0] for piece in pieces]
-    with in_processes(process_of, pieces, 2) as results:
+    with map_in_processes(process_of, pieces, 2) as results:
         assert os.getpid() not in set(results)
-    with in_processes(process_of, pieces, 1) as results:
+    with map_in_processes(process_of, pieces, 1) as results:
         assert set(results) == {os.getpid()}
 
 
-def test_an_error_in_a_process_is_the_callers(tmp_path):
+def test_an_error_in_a_process_is_raised_in_the_caller(tmp_path):
     pieces = parts(write(tmp_path / "a.txt", *LINES[:8], b"0 1:5\n", *LINES[8:]), 100)
     with (
         pytest.raises(InputError, match="line 9: the second field"),
-        in_processes(first_document, pieces, 2) as results,
+        map_in_processes(first_document, pieces, 2) as results,
     ):
         list(results)
 
@@ -130,14 +130,14 @@ def test_an_error_in_a_process_is_the_callers(tmp_path):
 WAITS = """
 import sys, time
 from pathlib import Path
-from beam_jobs.processes import in_processes
+from beam_jobs.launch.processes import map_in_processes
 
 def wait(path):
     Path(path).touch()
     time.sleep(120)
 
 if __name__ == "__main__":
-    with in_processes(wait, sys.argv[1:], 2) as results:
+    with map_in_processes(wait, sys.argv[1:], 2) as results:
         list(results)
 """
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from beam_jobs.letor_labels import binary_labels, gumbels
+from beam_jobs.letor.labels import binary_labels, gumbels
 
 MANY = [f"d{number}" for number in range(40_000)]
 

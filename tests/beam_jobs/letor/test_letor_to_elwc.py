@@ -1,4 +1,4 @@
-"""The whole job on small sets: what stays, what is written, and what decides it."""
+"""The whole job on small data sets: selection, output, reproducibility and refusals."""
 
 import csv
 import gzip
@@ -16,6 +16,8 @@ from features.elwc import QueryGroup
 from features.errors import InputError
 from tests.beam_jobs.datasets import groups, manifest_of, records
 from tests.beam_jobs.letor_sets import ROOT, LetorSet, features, line, random_lines, write
+from tests.published import contents as published
+from tests.published import version_of
 
 COMMAND = [sys.executable, "-m", "beam_jobs.letor_to_elwc"]
 
@@ -132,7 +134,7 @@ def test_the_serving_view_holds_regular_features_alone_of_the_same_groups_in_the
             assert not any(name in record for record in records(dataset, split, "serving"))
 
 
-def test_documents_stand_in_an_order_that_says_nothing_of_their_relevance(letor):
+def test_the_order_of_documents_is_independent_of_relevance(letor):
     ranked = [line(3 - place // 5, query, [place]) for query in range(300) for place in range(20)]  # best first
     write(letor.folder / "train.txt", *ranked)
     letor.task(features(1, 0, "int"), labels="graded")
@@ -146,11 +148,11 @@ def test_documents_stand_in_an_order_that_says_nothing_of_their_relevance(letor)
     assert np.abs(grades.mean(axis=0) - 1.5).max() < 4.5 * error
 
 
-def test_the_true_relevance_stands_in_a_table_of_its_own_for_evaluation(letor):
+def test_true_relevance_is_written_to_a_separate_table_for_evaluation(letor):
     letor.build()
     dataset = letor.folder / "dataset"
     for split in ("train", "valid", "test"):
-        content = gzip.decompress((dataset / split / "relevance.tsv.gz").read_bytes()).decode()
+        content = gzip.decompress((version_of(dataset) / split / "relevance.tsv.gz").read_bytes()).decode()
         rows = list(csv.DictReader(content.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
         written = [(q, item["item_id"]) for q, group in by_query(dataset, split).items() for item in group.items]
         assert [(row["query"], row["item_id"]) for row in rows] == written
@@ -185,7 +187,7 @@ def test_the_number_of_processes_changes_no_byte(letor):
     write(letor.folder / "train2.txt", *random_lines(range(700, 720), seed=7))
     for name, workers in (("one", 1), ("two", 2)):
         letor.build(name, train=["train.txt", "train2.txt"], workers=workers)
-    one, two = contents(letor.folder / "one"), contents(letor.folder / "two")
+    one, two = published(letor.folder / "one"), published(letor.folder / "two")
     assert {name for name in one if one[name] != two[name]} <= {"manifest.json"}  # it holds the time
     assert len([name for name in one if name.startswith("train/training_elwc")]) == 2
 
@@ -231,8 +233,8 @@ def refusal(letor: LetorSet, **changed: Any) -> str:
 
 def test_a_query_in_two_splits_is_refused(letor):
     write(letor.folder / "test.txt", *random_lines([900, 7], seed=5))
-    told = refusal(letor)
-    assert told == (
+    message = refusal(letor)
+    assert message == (
         f"qid 7 is in {letor.folder}/train.txt (train) and {letor.folder}/test.txt (test), expected all of a query's "
         "lines in one file of one split"
     )
@@ -244,23 +246,23 @@ def test_a_query_in_two_files_of_a_split_is_refused(letor):
     assert f"qid 19 is in {letor.folder}/more.txt (train) and" in refusal(letor, train=["train.txt", "more.txt"])
 
 
-def test_a_query_whose_lines_are_not_together_is_refused(letor):
+def test_a_query_with_separated_lines_is_refused(letor):
     lines = (letor.folder / "train.txt").read_bytes().splitlines(keepends=True)
     write(letor.folder / "train.txt", *lines, *random_lines([3], seed=5))
-    told = refusal(letor)
-    assert f"{letor.folder}/train.txt: the lines of qid 3 are not together; sort the file by query: sort -s" in told
-
-
-def test_a_split_without_a_group_that_stays_is_refused_with_the_reasons(letor):
-    write(letor.folder / "valid.txt", line(0, 500, [1]), line(0, 501, [1]), line(2, 502, [1]))
-    assert ("valid: none of 3 query groups stays (no_relevance 2, too_few_documents 1), expected some") in refusal(
-        letor
+    message = refusal(letor)
+    assert (
+        f"{letor.folder}/train.txt: the lines of qid 3 are not consecutive; sort the file by query: sort -s" in message
     )
+
+
+def test_a_split_whose_groups_are_all_left_out_is_refused_with_the_reasons(letor):
+    write(letor.folder / "valid.txt", line(0, 500, [1]), line(0, 501, [1]), line(2, 502, [1]))
+    assert ("valid: 0 of 3 query groups remain (no_relevance 2, too_few_documents 1), expected some") in refusal(letor)
     write(letor.folder / "train.txt", b"\n")
-    assert "train: none of 0 query groups stays" in refusal(letor)
+    assert "train: 0 of 0 query groups remain" in refusal(letor)
 
 
-def test_labels_that_are_all_the_same_are_refused(letor):
+def test_equal_labels_are_refused(letor):
     letor.task(tau=50.0)
     assert "all 240 documents of train have the label 0, expected different ones: choose letor.tau (50)" in refusal(
         letor
@@ -270,8 +272,8 @@ def test_labels_that_are_all_the_same_are_refused(letor):
 def test_a_malformed_line_stops_the_job(letor):
     with open(letor.folder / "test.txt", "ab") as file:
         file.write(b"1 qid:999 7:1\n")
-    told = refusal(letor)
-    assert f"{letor.folder}/test.txt, line 241: feature id is 7, expected a whole number from 1 to 6" in told
+    message = refusal(letor)
+    assert f"{letor.folder}/test.txt, line 241: feature id is 7, expected a whole number from 1 to 6" in message
 
 
 WRONG = {
@@ -311,7 +313,7 @@ def test_a_wrong_option_is_refused(letor, options, expected):
     assert expected in refusal(letor)
 
 
-def test_no_workers_are_too_few(letor):
+def test_0_workers_are_refused(letor):
     assert "--workers is 0, expected 1 or more processes" in refusal(letor, workers=0)
 
 
@@ -333,7 +335,7 @@ def test_a_job_that_fails_in_a_process_leaves_the_former_dataset(letor):
     assert not list(letor.folder.glob(".dataset.building*"))
 
 
-def test_features_that_say_nothing_or_too_much_are_told(letor):
+def test_constant_features_and_near_copies_of_the_label_are_warned_of(letor):
     letor.task(features(3, 0, "int"), labels="graded")
     rows = [(grade, [grade, place, 7]) for grade in (0, 1, 2) for place in range(4)]
     write(letor.folder / "train.txt", *(line(grade, 1, row) for grade, row in rows))
@@ -344,10 +346,24 @@ def test_features_that_say_nothing_or_too_much_are_told(letor):
     assert constant == "1 of the features are constant in train, so they say nothing: 3"
 
 
+def test_a_feature_that_no_line_of_the_set_names_is_an_error_of_the_spec(letor):
+    letor.task(features(6, 2))  # the files have 6 features
+    with pytest.raises(InputError, match=r"no line of the files names feature 7, 8, expected features 1 to 8: .*\(6\)"):
+        letor.build()
+    assert not (letor.folder / "dataset").exists()
+
+
+def test_a_feature_that_is_left_out_on_purpose_is_0_and_not_called_constant(letor):
+    letor.task(features(6, 2), absent_features="zero")
+    warnings = letor.build().warnings
+    assert warnings[0] == "2 of the features are named by no line of the files, and are 0: 7, 8"
+    assert not [text for text in warnings if "constant" in text]
+
+
 # ---- the command ----
 
 
-def test_a_process_with_a_wrong_input_says_so_and_exits_2(letor):
+def test_a_wrong_input_prints_an_error_and_exits_2(letor):
     done = subprocess.run([*COMMAND, *letor.arguments(test="no-*.txt")], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == (
@@ -355,7 +371,7 @@ def test_a_process_with_a_wrong_input_says_so_and_exits_2(letor):
     )
 
 
-def test_the_command_tells_what_it_did_and_help_shows_an_example(letor):
+def test_the_command_prints_a_summary_and_help_shows_an_example(letor):
     done = subprocess.run([*COMMAND, *letor.arguments()], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0
     assert "train: 20 groups (" in done.stdout

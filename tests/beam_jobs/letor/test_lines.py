@@ -1,4 +1,4 @@
-"""A line of a LETOR file is a document, or says why it is none; documents of a query are its group."""
+"""Parsing of LETOR lines into documents and of documents into query groups."""
 
 import itertools
 import math
@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.letor import Document, LineReader, MalformedLineError, groups_of, item_ids, read_pair, read_pairs
+from beam_jobs.letor.lines import (
+    Document,
+    LineReader,
+    MalformedLineError,
+    group_documents,
+    item_ids,
+    parse_pair,
+    parse_pairs,
+)
 from tests.beam_jobs.letor_sets import line
 
 
@@ -38,7 +46,7 @@ def test_a_comment_may_name_nothing(comment):
     assert document.values.tolist() == [5, 0, 0, 0]
 
 
-def test_a_feature_that_the_line_leaves_out_is_0():
+def test_an_omitted_feature_is_0():
     assert values(b"0 qid:1 2:5 4:1") == [0, 5, 0, 1]
     assert values(b"0 qid:1") == [0, 0, 0, 0]
 
@@ -61,7 +69,7 @@ def test_the_same_document_may_be_written_in_many_ways(text):
 
 
 @pytest.mark.parametrize("text", [b"\n", b"\r\n", b" \t\n", b"# a header\n", b"  # a header"])
-def test_a_line_that_is_blank_or_all_comment_is_no_document(text):
+def test_a_blank_or_comment_line_is_not_a_document(text):
     assert read(text) is None
 
 
@@ -96,12 +104,12 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("text", MALFORMED)
-def test_a_malformed_line_says_what_it_has_and_what_was_expected(text):
+def test_the_error_of_a_malformed_line_names_value_and_expectation(text):
     with pytest.raises(MalformedLineError, match=MALFORMED[text]):
         read(text)
 
 
-def test_a_reader_remembers_nothing_of_a_line_but_what_the_next_one_repeats():
+def test_a_reader_carries_no_values_over_to_the_next_line():
     reader = LineReader(3)
     lines = [b"0 qid:1 1:1 2:2 3:3", b"1 qid:1 2:5", b"0 qid:2 1:7 2:8 3:9", b"0 qid:2"]
     documents = [reader.read(text) for text in lines]
@@ -123,22 +131,22 @@ PAIRS = st.lists(
 
 @given(PAIRS, st.sampled_from([" ", "  ", "\t"]))
 def test_any_finite_numbers_are_read_as_written(pairs, separator):
-    ids, numbers = read_pairs(separator.join(f"{feature}:{value!r}" for feature, value in pairs).encode())
+    ids, numbers = parse_pairs(separator.join(f"{feature}:{value!r}" for feature, value in pairs).encode())
     assert ids == [feature for feature, _ in pairs]
     assert list(map(float, numbers)) == [float(value) for _, value in pairs]
 
 
 @given(st.lists(st.sampled_from([*"0123456789.+-eE: ", "1:", " 2:", "nan", "\t"]), max_size=12).map("".join))
-def test_the_fast_way_and_the_way_pair_by_pair_agree_on_any_text(text):
+def test_the_json_parser_and_the_pair_parser_agree_on_any_text(text):
     def one_by_one() -> list[tuple[float, float]] | None:
         try:
-            return [read_pair(token) for token in text.encode().split()]
+            return [parse_pair(token) for token in text.encode().split()]
         except MalformedLineError:
             return None
 
     def at_once() -> list[tuple[float, float]] | None:
         try:
-            ids, numbers = read_pairs(text.encode().rstrip())
+            ids, numbers = parse_pairs(text.encode().rstrip())
         except MalformedLineError:
             return None
         return [(float(feature), float(value)) for feature, value in zip(ids, numbers, strict=True)]
@@ -154,14 +162,14 @@ def documents(*lines: bytes) -> list[Document]:
     return [document for text in lines if (document := reader.read(text)) is not None]
 
 
-def test_neighbouring_documents_of_a_query_are_its_group():
+def test_consecutive_documents_of_a_query_form_a_group():
     lines = [line(2, "b", [1, 2]), line(0, "b", [3, 4]), line(1, "a", [5, 6]), line(0, "b", [7, 8])]
-    groups = list(groups_of(documents(*lines)))
+    groups = list(group_documents(documents(*lines)))
     assert [(group.query, group.relevance.tolist()) for group in groups] == [("b", [2, 0]), ("a", [1]), ("b", [0])]
     assert groups[0].values.tolist() == [[1, 2], [3, 4]]
 
 
-def test_a_document_is_known_by_its_name_or_by_a_hash_of_relevance_and_values():
+def test_a_documents_id_is_its_name_or_a_hash_of_relevance_and_values():
     named, plain, same, other, graded = item_ids(
         documents(
             line(0, 1, [1, 2], "docid = GX01"),
@@ -178,7 +186,7 @@ def test_a_document_is_known_by_its_name_or_by_a_hash_of_relevance_and_values():
     assert math.isfinite(int(plain, 16))
 
 
-def test_documents_that_share_a_name_are_numbered_the_same_whatever_their_order():
+def test_documents_with_one_name_are_numbered_independently_of_their_order():
     lines = [line(0, 1, [1, 2], "docid = X"), line(1, 1, [3, 4], "docid = X"), line(0, 1, [5, 6], "docid = Y")]
     known = set()
     for order in itertools.permutations(lines):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from beam_jobs.letor_privilege import Correlations, most_correlated
+from beam_jobs.letor.privilege import Correlations, most_correlated
 
 
 @pytest.fixture(scope="module")

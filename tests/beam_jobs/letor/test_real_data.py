@@ -1,4 +1,4 @@
-"""The job on real LETOR files, counted again by plain Python; skipped where they are not there."""
+"""The job on real LETOR files, checked by counts in plain Python; skipped without the files."""
 
 import gzip
 from collections import Counter, defaultdict
@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from beam_jobs import letor_to_elwc
-from beam_jobs.letor_files import Part, read_documents
+from beam_jobs.letor.files import FilePart, read_documents
 from tests.beam_jobs.datasets import groups, manifest_of
 from tests.beam_jobs.letor_sets import DATA, ROOT
+from tests.published import contents as published
 
 FOLD_1 = {"train": "S[123].txt.gz", "valid": "S4.txt.gz", "test": "S5.txt.gz"}
 SPLITS = list(FOLD_1)
 
 
 def grades(split: str) -> dict[str, list[int]]:
-    """qid -> relevance of its documents, as the files have them."""
+    """qid -> relevance of its documents in the files."""
     found = defaultdict(list)
     for path in sorted((DATA / "mq2008").glob(FOLD_1[split])):
         for text in gzip.decompress(path.read_bytes()).decode().splitlines():
@@ -37,9 +38,9 @@ def mq2008(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_group_and_document_of_mq2008_is_where_it_belongs(mq2008, split):
+def test_every_group_and_document_of_mq2008_is_in_its_split(mq2008, split):
     stays = {query: sorted(r) for query, r in grades(split).items() if any(r) and len(r) >= 5}
-    lines = gzip.decompress((mq2008 / split / "relevance.tsv.gz").read_bytes()).decode().splitlines()[1:]
+    lines = gzip.decompress(published(mq2008)[f"{split}/relevance.tsv.gz"]).decode().splitlines()[1:]
     found = defaultdict(list)
     for text in lines:
         query, _, relevance = text.split("\t")
@@ -62,10 +63,10 @@ def test_the_counts_of_mq2008_reconcile(mq2008):
         assert counts.read == counts.used + counts.unmatched
 
 
-def test_the_labels_of_mq2008_come_as_often_as_sigma_says(mq2008):
+def test_the_label_rates_of_mq2008_equal_sigma(mq2008):
     seen: dict[int, list[bool]] = defaultdict(list)
     for split in SPLITS:
-        lines = gzip.decompress((mq2008 / split / "relevance.tsv.gz").read_bytes()).decode().splitlines()[1:]
+        lines = gzip.decompress(published(mq2008)[f"{split}/relevance.tsv.gz"]).decode().splitlines()[1:]
         items = [item for group in groups(mq2008, "training", split).values() for item in group.items]
         for text, item in zip(lines, items, strict=True):
             assert text.split("\t")[1] == item["item_id"]
@@ -80,11 +81,11 @@ def test_the_labels_of_mq2008_come_as_often_as_sigma_says(mq2008):
     ("name", "queries", "documents"),
     [("mslr_web30k_fold1_36q.txt.gz", 36, 3634), ("mslr_107q.txt.xz", 107, 10_957)],
 )
-def test_a_litert_file_mslr_parses(name, queries, documents):
+def test_a_file_of_mslr_is_parsed(name, queries, documents):
     path = DATA / "mslr" / name
     if not path.exists():
         pytest.skip(f"no {path}")
-    read = list(read_documents(Part(str(path), 0, None), 136))
+    read = list(read_documents(FilePart(str(path), 0, None), 136))
     assert len(read) == documents
     assert len({document.query for document in read}) == queries
     assert set(Counter(document.relevance for document in read)) == {0, 1, 2, 3, 4}

@@ -10,6 +10,7 @@ import pytest
 from tests.beam_jobs.datasets import build, groups, records, write_task
 from tests.beam_jobs.log_lines import NOON, act, impression, write_jsonl
 from tests.features.specs import DEMO
+from tests.published import version_of
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -114,7 +115,7 @@ def test_files_parse_with_tf_data_and_tf_ranking(dataset):
     import tensorflow as tf
     import tensorflow_ranking as tfr
 
-    files = tf.io.gfile.glob(str(dataset / "train" / "training_elwc-*"))
+    files = tf.io.gfile.glob(str(version_of(dataset) / "train" / "training_elwc-*"))
     batch = next(iter(tf.data.TFRecordDataset(files, compression_type="GZIP").batch(32)))
     features = tfr.data.parse_from_example_list(
         batch,

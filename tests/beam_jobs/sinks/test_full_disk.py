@@ -10,7 +10,7 @@ import pytest
 from tests.beam_jobs.datasets import write_task
 from tests.beam_jobs.log_lines import impression, write_jsonl
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAMESPACE = ["unshare", "--mount", "--map-root-user"]
 DISK_BYTES = 256 * 1024
 
@@ -58,7 +58,10 @@ def run(place: Path, trouble: str, logs: str) -> tuple[int, str, str]:
     ("trouble", "logs", "complaint"),
     [
         ("", "many.jsonl", "could not be written: [Errno 28] No space left on device"),
-        ("mount --bind {0}/disk/dataset {0}/disk/dataset", "other.jsonl", "could not be written: [Errno 16]"),
+        (
+            "mount --bind {0}/disk/dataset/manifest.json {0}/disk/dataset/manifest.json",
+            *("other.jsonl", "could not be written: [Errno 16]"),
+        ),
     ],
     ids=["a full disk", "a failing rename"],
 )

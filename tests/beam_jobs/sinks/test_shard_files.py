@@ -7,17 +7,27 @@ from typing import Any
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
-from beam_jobs.query_groups import BuiltGroup
-from beam_jobs.shard_files import FREQUENT_QUERIES, LETTERS, PARTS, VIEWS, WriteLines, WriteShards, Written, place_files
-from beam_jobs.tfrecords import read_records
-from features.elwc import GroupColumns, decode_group
+from beam_jobs.joins.query_groups import BuiltGroup
+from beam_jobs.sinks.shard_files import (
+    DEAD_LETTER_FILES,
+    FREQUENT_QUERIES,
+    PARTS_FOLDER,
+    WriteLines,
+    WriteShards,
+    WrittenFile,
+    place_files,
+)
+from beam_jobs.sinks.tfrecords import read_records
+from features.elwc import DATASET_VIEWS, GroupColumns, decode_group
+from features.local_store import LocalStore
+from features.publication import Publication
 from features.spec import spec_from_json
 from tests.features.specs import DEMO
 
 SPEC = spec_from_json(DEMO)
 
 
-def bundle(writing: Any, elements: list[Any]) -> list[Written]:
+def bundle(writing: Any, elements: list[Any]) -> list[WrittenFile]:
     """One bundle, as a runner has it processed."""
     writing.setup()
     writing.start_bundle()
@@ -33,10 +43,10 @@ def group(number: int, shard: int, split: str = "train") -> BuiltGroup:
     return BuiltGroup(split, f"q{number}", "u1", GroupColumns(context, items, 1), bytes(8), number, shard)
 
 
-def directory(tmp_path: Path) -> Path:
-    for name in ("train", "valid", "test", "dead_letters", PARTS):
-        (tmp_path / name).mkdir()
-    return tmp_path
+def version_in(tmp_path: Path) -> Publication:
+    version = Publication(LocalStore(), str(tmp_path))
+    Path(version.scratch, PARTS_FOLDER).mkdir(parents=True)
+    return version
 
 
 def queries(path: Path) -> list[str]:
@@ -45,11 +55,12 @@ def queries(path: Path) -> list[str]:
 
 
 def test_shards_of_several_bundles_are_numbered_together_and_views_stay_aligned(tmp_path):
-    root = directory(tmp_path)
-    writing = WriteShards(SPEC, str(root / PARTS))
+    version = version_in(tmp_path)
+    root = Path(version.folder)
+    writing = WriteShards(SPEC, f"{version.scratch}/{PARTS_FOLDER}")
     written = bundle(writing, [[group(1, 3)], [group(2, 3)], [group(3, 5, "test")]])
     written += bundle(writing, [[group(4, 0)], [group(5, 3)], [group(6, 0)]])  # shard 0 comes twice, shard 3 again
-    place_files(written, str(root), letters=False)
+    place_files(written, version, letters=False)
     found = {}
     for view in ("training", "serving"):
         names = sorted(path.name for path in (root / "train").glob(f"{view}*"))
@@ -61,37 +72,42 @@ def test_shards_of_several_bundles_are_numbered_together_and_views_stay_aligned(
     assert [queries(path) for path in sorted((root / "test").glob("training*"))] == [["q3"]]
 
 
-def test_what_no_bundle_told_of_is_removed(tmp_path):
-    root = directory(tmp_path)
-    bundle(WriteShards(SPEC, str(root / PARTS)), [[group(1, 0)]])  # a bundle whose output a runner threw away
-    written = bundle(WriteShards(SPEC, str(root / PARTS)), [[group(2, 0)]])
-    place_files(written, str(root), letters=False)
+def test_what_no_bundle_told_of_is_not_of_the_dataset(tmp_path):
+    version = version_in(tmp_path)
+    root = Path(version.folder)
+    bundle(
+        WriteShards(SPEC, f"{version.scratch}/{PARTS_FOLDER}"), [[group(1, 0)]]
+    )  # a bundle whose output a runner threw away
+    written = bundle(WriteShards(SPEC, f"{version.scratch}/{PARTS_FOLDER}"), [[group(2, 0)]])
+    place_files(written, version, letters=False)
     assert [queries(path) for path in sorted((root / "train").glob("training*"))] == [["q2"]]
-    assert not (root / PARTS).exists()
+    assert len(list((root / "train").glob("training*"))) == 1
 
 
 def test_splits_without_groups_have_one_empty_shard(tmp_path):
-    root = directory(tmp_path)
-    place_files([], str(root), letters=True)
+    version = version_in(tmp_path)
+    root = Path(version.folder)
+    place_files([], version, letters=True)
     files = sorted(str(path.relative_to(root)) for path in root.rglob("*.gz"))
-    views = [f"{s}/{v}_elwc-00000-of-00001.tfrecord.gz" for s in ("test", "train", "valid") for v in VIEWS]
-    expected = [f"{LETTERS}-00000-of-00001.jsonl.gz", f"{FREQUENT_QUERIES}.jsonl.gz", *views]
+    views = [f"{s}/{v}_elwc-00000-of-00001.tfrecord.gz" for s in ("test", "train", "valid") for v in DATASET_VIEWS]
+    expected = [f"{DEAD_LETTER_FILES}-00000-of-00001.jsonl.gz", f"{FREQUENT_QUERIES}.jsonl.gz", *views]
     assert files == sorted(expected)
     assert all(gzip.decompress((root / file).read_bytes()) == b"" for file in files)
 
 
 @pytest.mark.parametrize("bundles", [[[b"one"]], [[b"one", b"two"], [], [b"three"]]])
 def test_lines_of_all_bundles_make_one_file(tmp_path, bundles):
-    root = directory(tmp_path)
-    writing = WriteLines(FREQUENT_QUERIES, str(root / PARTS))
-    place_files([file for lines in bundles for file in bundle(writing, lines)], str(root), letters=False)
+    version = version_in(tmp_path)
+    root = Path(version.folder)
+    writing = WriteLines(FREQUENT_QUERIES, f"{version.scratch}/{PARTS_FOLDER}")
+    place_files([file for lines in bundles for file in bundle(writing, lines)], version, letters=False)
     content = gzip.decompress((root / f"{FREQUENT_QUERIES}.jsonl.gz").read_bytes())
     assert sorted(content.splitlines()) == sorted(line for lines in bundles for line in lines)
 
 
 def test_copies_that_were_cut_short_are_made_again_from_the_parts_that_stay(tmp_path):
-    parts, output = tmp_path / "staging", tmp_path / "dataset"
-    parts.mkdir()
+    version = version_in(tmp_path / "dataset")
+    parts, output = Path(version.scratch, PARTS_FOLDER), Path(version.folder)
     written = bundle(WriteShards(SPEC, str(parts)), [[group(1, 0)], [group(2, 1)]])
 
     def cut_short(paths: list[str], names: list[str]) -> None:
@@ -99,9 +115,9 @@ def test_copies_that_were_cut_short_are_made_again_from_the_parts_that_stay(tmp_
         raise ConnectionError("the worker went away")
 
     with pytest.raises(ConnectionError):
-        place_files(written, str(output), letters=True, place=cut_short)
+        place_files(written, version, letters=True, place=cut_short)
     for _ in range(2):
-        place_files(written, str(output), letters=True, place=FileSystems.copy)
+        place_files(written, version, letters=True, place=FileSystems.copy)
     assert [queries(path) for path in sorted((output / "train").glob("training*"))] == [["q1"], ["q2"]]
     assert len(list((output / "train").glob("*_elwc-*"))) == 4
     assert len(list(parts.iterdir())) == 4

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from beam_jobs import build_elwc
-from beam_jobs.dates import Days, batch_days, start_of
-from beam_jobs.storage import match_daily_files
+from beam_jobs.sinks.storage import match_daily_files
+from beam_jobs.sources.dates import Days, batch_days, start_of
 from features.errors import InputError
 from tests.beam_jobs.datasets import ANY_LOSS, build, groups, manifest_of, records, write_task
 from tests.beam_jobs.log_lines import act, impression, write_jsonl
@@ -27,7 +27,7 @@ def test_a_batch_ends_with_its_date_and_looks_back():
     assert start_of(date(1970, 1, 2)) == 86_400_000
 
 
-@pytest.mark.parametrize("written", ["yesterday", "2025-02-30", "0001-01-02"])
+@pytest.mark.parametrize("written", ["yesterday", "2025-02-30", "0001-01-02", "20250310", "2025-W11-1", "2025-W11"])
 def test_a_date_that_is_none_is_refused(written):
     with pytest.raises(InputError, match=f"--date is '{written}', expected a day such as 2025-03-10"):
         batch_days(written, 7)

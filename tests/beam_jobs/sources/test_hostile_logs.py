@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.logs import MAX_LINE_BYTES
-from beam_jobs.products import MalformedProduct, read_product
+from beam_jobs.sources.native_log import MAX_LINE_BYTES
+from beam_jobs.sources.products import MalformedProduct, read_product
 from features.spec import spec_from_json
 from tests.beam_jobs import ga4_logs, ubi_logs
 from tests.beam_jobs.datasets import ANY_LOSS, build, groups, read_dead_letters, write_task
@@ -132,7 +132,7 @@ def test_a_log_with_values_of_any_kind_reconciles_and_stops_nothing(reader, data
 
 @settings(max_examples=60, deadline=None)
 @pytest.mark.parametrize("reader", LOGS)
-@given(lines=st.lists(st.binary(max_size=30) | st.builds(orjson.dumps, HOSTILE), max_size=5))
+@given(lines=st.lists(st.binary(min_size=1, max_size=30) | st.builds(orjson.dumps, HOSTILE), max_size=5))
 def test_lines_of_any_bytes_are_malformed_or_skipped(reader, lines):
     joined = checked(join(lines, features=RICH, reader=reader))
     assert not joined.groups

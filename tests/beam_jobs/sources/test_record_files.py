@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf.json_format import ParseDict
 
-from beam_jobs.products import MalformedProduct, Product, read_product
-from beam_jobs.reading import UnreadableFileError, read_lines
-from beam_jobs.tfrecords import framed, record_writer
+from beam_jobs.sinks.tfrecords import frame_record, record_writer
+from beam_jobs.sources.native_log import UNREADABLE_RECORD, read_event
+from beam_jobs.sources.products import MalformedProduct, ProductRow, read_product
+from beam_jobs.sources.reading import UnreadableFileError, read_lines
 from features.spec import spec_from_json
 from protos.search_log_pb2 import SearchEvent
-from tests.beam_jobs.datasets import build, groups, write_task
+from tests.beam_jobs.datasets import ANY_LOSS, build, groups, read_dead_letters, write_task
 from tests.beam_jobs.log_lines import NOON, act, impression, write_jsonl
 from tests.features.specs import DEMO
 
@@ -40,7 +41,9 @@ def request(name: str) -> list[dict[str, Any]]:
 
 def write_parquet(path: Path, *table: dict[str, Any]) -> Path:
     columns = list(dict.fromkeys(name for row in table for name in row))
-    pq.write_table(pa.table({name: [row.get(name) for row in table] for name in columns}), path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = pa.table({name: [row.get(name) for row in table] for name in columns})
+    pq.write_table(written, path, compression="none", use_dictionary=False, write_statistics=False)
     return path
 
 
@@ -89,6 +92,23 @@ def test_parquet_columns_become_what_json_has(tmp_path):
     ]
 
 
+def test_a_row_of_invalid_utf_8_is_one_malformed_row(tmp_path):
+    rows_of = [act("click", f"r{n}", "p1") for n in range(3)]
+    path = write_parquet(tmp_path / "logs" / "events.parquet", *rows_of, *request("whole"))
+    content = path.read_bytes()
+    assert content.count(b"r1-click") > 0
+    path.write_bytes(content.replace(b"r1-click", b"r1-\xff\xfeick"))  # the values, which are not compressed
+    found = rows(path)
+    assert [row.get("request_id") for row in found] == ["r0", None, "r2", *["whole"] * 3]
+    table = write_jsonl(tmp_path / "p.jsonl", {"item_id": "p1", "title": "t"}, {"item_id": "p2", "title": "t"})
+    config = write_task(tmp_path, dataset={"limits": ANY_LOSS})
+    manifest = build(config, path, tmp_path / "dataset", "--products", table)
+    assert manifest.refused == {"row_not_utf8": 1, "unknown_request": 2}
+    assert manifest.events["purchase"].used == 1
+    (letter,) = [entry for entry in read_dead_letters(tmp_path / "dataset") if entry["reason"] == "row_not_utf8"]
+    assert letter["source"] == {"file": str(path), "line": 2}
+
+
 def test_search_events_become_native_lines(tmp_path):
     event = impression("r1", "sofa", {"item_id": "p1", "features": {"title": "t", "price": 3}}, locale="en-GB")
     (found,) = rows(write_tfrecords(tmp_path / "x.tfrecord.gz", event))
@@ -105,8 +125,9 @@ def test_records_that_are_no_search_event_are_single_malformed_lines(tmp_path):
         write(infinite.SerializeToString())
         write(SearchEvent(event_id="e").SerializeToString())
     found = rows(tmp_path / "x.tfrecord.gz")
-    assert [type(row) for row in found] == [str, str, dict]
-    assert "user-one" not in str(found)
+    assert found == [*[{UNREADABLE_RECORD: "not_a_search_event"}] * 2, {"event_id": "e"}]
+    read = [read_event(orjson.dumps(row)) for row in found]
+    assert [entry.reason for entry in read] == ["not_a_search_event", "not_a_search_event", "no_event_type"]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +135,9 @@ def test_records_that_are_no_search_event_are_single_malformed_lines(tmp_path):
     [
         ("cut.parquet", b"PAR1 nothing else"),
         ("none.parquet", b""),
-        ("cut.tfrecord", framed(b"whole") + framed(b"cut short")[:-3]),
-        ("head.tfrecord", framed(b"whole") + b"\x05"),
-        ("flipped.tfrecord", framed(b"whole").replace(b"whole", b"whale")),
+        ("cut.tfrecord", frame_record(b"whole") + frame_record(b"cut short")[:-3]),
+        ("head.tfrecord", frame_record(b"whole") + b"\x05"),
+        ("flipped.tfrecord", frame_record(b"whole").replace(b"whole", b"whale")),
         ("size.tfrecord", b"\xff" * 100),
         ("plain.csv.gz", b"item_id,title\n"),
         ("huge.csv", b"item_id,title\np1," + b"x" * (16 * 1024 * 1024 + 1)),
@@ -131,7 +152,7 @@ def test_damaged_files_stop_reading_with_their_name(tmp_path, name, content):
 # --- product tables
 
 
-def product(row: Any) -> Product | MalformedProduct:
+def product(row: Any) -> ProductRow | MalformedProduct:
     return read_product(orjson.dumps(row), spec_from_json(PRICED))
 
 
@@ -156,15 +177,17 @@ def test_csv_in_another_encoding_is_read_and_an_empty_file_has_no_rows(tmp_path)
 
 def test_text_is_a_number_where_the_task_has_one():
     row = {"item_id": 7, "title": "1984", "price": "12.5", "new": "True", "timestamp_ms": "1718000000000"}
-    assert product(row) == Product("7", NOON, {"title": "1984", "price": 12.5, "new": True})
-    assert product({"item_id": "p", "price": "12,50"}) == Product("p", 0, {"price": "12,50"})  # refused with its item
+    assert product(row) == ProductRow("7", NOON, {"title": "1984", "price": 12.5, "new": True})
+    assert product({"item_id": "p", "price": "12,50"}) == ProductRow(
+        "p", 0, {"price": "12,50"}
+    )  # refused with its item
 
 
 def test_columns_that_the_task_does_not_have_are_not_kept():
-    assert product({"item_id": "p", "title": "t", "margin": 3, "tags": [[1]]}) == Product("p", 0, {"title": "t"})
+    assert product({"item_id": "p", "title": "t", "margin": 3, "tags": [[1]]}) == ProductRow("p", 0, {"title": "t"})
 
 
 def test_rows_that_are_no_product_say_why():
     assert [product(row).reason for row in (["p3", "x"], {"title": "t"}, {"item_id": "p", "timestamp_ms": -1})] == [  # type: ignore[union-attr]
-        "product_not_an_object", "product_item_id_missing", "product_timestamp_invalid",
+        "product_not_an_object", "product_item_id_missing", "product_timestamp_implausible",
     ]  # fmt: skip

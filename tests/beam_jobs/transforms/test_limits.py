@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from beam_jobs.dataset_manifest import event_counts, job_warnings, refuse_beyond, refuse_clicked_only
-from beam_jobs.options import DatasetOptions, Limits
+from beam_jobs.joins.dataset_options import DatasetOptions, Limits
+from beam_jobs.sinks.dataset_manifest import check_limits, check_unclicked_items, event_counts, job_warnings
 from features.errors import InputError
 from tests.beam_jobs.datasets import build, manifest_of, write_task
 from tests.beam_jobs.log_lines import act, impression, write_jsonl
+from tests.published import version_of
 
 
 def tally(**counts: int) -> Counter[str]:
@@ -29,7 +30,7 @@ def tally(**counts: int) -> Counter[str]:
 
 def refusal(limits: Limits, counted: Counter[str]) -> str:
     with pytest.raises(InputError) as raised:
-        refuse_beyond(limits, event_counts(counted), counted)
+        check_limits(limits, event_counts(counted), counted)
     return str(raised.value)
 
 
@@ -38,18 +39,18 @@ def test_more_than_one_unreadable_line_in_a_hundred_is_too_many():
     counted["unreadable"] = 11
     assert "11 of 1000 lines cannot be read (1.1%), above dataset.limits.malformed 0.01" in refusal(Limits(), counted)
     counted["skipped/bulk_action"] = 100  # lines as well: 11 of 1100 are just 1%
-    refuse_beyond(Limits(), event_counts(counted), counted)
+    check_limits(Limits(), event_counts(counted), counted)
 
 
 def test_impressions_that_were_read_and_not_usable_are_no_unreadable_lines():
     counted = tally(used_impression=5, malformed_impression=95)
-    refuse_beyond(Limits(), event_counts(counted), counted)
+    check_limits(Limits(), event_counts(counted), counted)
 
 
 @pytest.mark.parametrize("fate", ["late", "unmatched", "capped"])
 def test_late_unmatched_and_capped_interactions_have_limits_of_their_own(fate):
     counted = tally(used_impression=1000, used_click=4, used_purchase=3, **{f"{fate}_click": 2, f"{fate}_refund": 1})
-    refuse_beyond(Limits(**{fate: 0.3}), event_counts(counted), counted)  # 3 of 10
+    check_limits(Limits(**{fate: 0.3}), event_counts(counted), counted)  # 3 of 10
     assert f"(30.0%), above dataset.limits.{fate} 0.29" in refusal(Limits(**{fate: 0.29}), counted)
 
 
@@ -63,8 +64,8 @@ def test_logs_whose_every_item_was_acted_on_hold_nothing_to_rank():
     with pytest.raises(
         InputError, match=r"all 40 items shown .* nothing to rank .* Log every item that a request showed"
     ):
-        refuse_clicked_only(counted)
-    refuse_clicked_only(Counter({"noted/items": 40, "noted/items_acted_on": 39}))
+        check_unclicked_items(counted)
+    check_unclicked_items(Counter({"noted/items": 40, "noted/items_acted_on": 39}))
 
 
 def test_counts_that_do_not_reconcile_are_a_fault_of_the_job():
@@ -96,11 +97,11 @@ def test_a_job_beyond_a_limit_leaves_its_reasons_and_the_former_dataset(tmp_path
         build(config, logs, output)
     assert manifest_of(output) == former
     refused = tmp_path / "dataset.refused"
-    (letters,) = refused.glob("*.jsonl.gz")
+    (letters,) = version_of(refused).glob("dead_letters/*.jsonl.gz")
     (letter,) = [orjson.loads(line) for line in gzip.decompress(letters.read_bytes()).splitlines()]
     assert letter["reason"] == "not_json"
     assert "user-one" not in str(letter)
-    assert orjson.loads((refused / "counts.json").read_bytes())["refused/not_json"] == 1
+    assert orjson.loads((version_of(refused) / "counts.json").read_bytes())["refused/not_json"] == 1
     assert [stat.S_IMODE(path.stat().st_mode) for path in (refused, letters)] == [0o700, 0o600]
     shop(tmp_path, *sound, impression("r9", "lamp", "p1", "p2"))
     build(config, logs, output)

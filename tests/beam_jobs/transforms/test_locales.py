@@ -7,11 +7,11 @@ import orjson
 import pytest
 
 from beam_jobs import build_elwc
-from beam_jobs.locales import MOST, locales_of, union
-from beam_jobs.log_readers import READERS
+from beam_jobs.launch.locales import MAX_LOCALES, batch_locales, merge_locales
+from beam_jobs.sources.log_readers import READERS
 from features.errors import InputError
 from tests.beam_jobs.datasets import ANY_LOSS, groups, manifest_of, read_dead_letters, write_task
-from tests.beam_jobs.log_lines import act, impression, write_jsonl
+from tests.beam_jobs.log_lines import NOON, act, impression, write_jsonl
 
 SHOWN = [{"item_id": f"p{number}", "features": {"title": f"title {number}"}} for number in range(3)]
 LOCALES = {"en-GB": 6, "en_gb": 3, "de-DE": 4, "../../de": 1, "": 2}  # as logged -> requests, each with a click
@@ -88,16 +88,17 @@ def test_what_is_no_locale_s_name_names_no_directory() -> None:
     named = ["en_GB", "EN-gb ", "zh-Hant-TW", "..", "/etc", "de/../..", "dataset", "", "e", "de-" + "x" * 9]
     lines = [orjson.dumps(impression(f"r{n}", "sofa", "p1", locale=name)) for n, name in enumerate(named)]
     hostile = orjson.dumps({**act("click", "r1", "p1"), "click": {"item_id": "p1", "locale": ["fr"]}})
-    (found,) = locales_of([*lines, hostile, b"no event"], READERS["native"], None)
+    (found,) = batch_locales(("events.jsonl", 1, [*lines, hostile, b"no event"]), READERS["native"], None)
     assert found == {"en-gb", "zh-hant-tw"}
 
 
 def test_only_events_of_the_asked_days_name_locales() -> None:
-    rows = [impression(f"r{at}", "sofa", "p1", at=at, locale=name) for at, name in ((1000, "de"), (2000, "fr"))]
-    (found,) = locales_of(map(orjson.dumps, rows), READERS["native"], (1500, 2500))
+    rows = [impression("r", "sofa", "p1", at=NOON + at, locale=name) for at, name in ((1000, "de"), (2000, "fr"))]
+    batch = "events.jsonl", 1, [orjson.dumps(row) for row in rows]
+    (found,) = batch_locales(batch, READERS["native"], (NOON + 1500, NOON + 2500))
     assert found == {"fr"}
 
 
 def test_locales_beyond_what_a_job_makes_take_no_memory() -> None:
-    sets = [frozenset({f"en-{number}"}) for number in range(3 * MOST)]
-    assert len(union([union(sets[:MOST]), union(sets[MOST:])])) == MOST + 1
+    sets = [frozenset({f"en-{number}"}) for number in range(3 * MAX_LOCALES)]
+    assert len(merge_locales([merge_locales(sets[:MAX_LOCALES]), merge_locales(sets[MAX_LOCALES:])])) == MAX_LOCALES + 1

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_jobs.label_lookalikes import LowestKeys, area_under_curve, label_rates, weighted_correlation
+from beam_jobs.transforms.label_lookalikes import LowestKeys, area_under_curve, label_rates, weighted_correlation
 from tests.beam_jobs.datasets import build, write_task
 from tests.beam_jobs.log_lines import NOON, act, impression, write_jsonl
 from tests.features.specs import DEMO

@@ -16,15 +16,15 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import DockerEnvironment
 
-from beam_jobs.build_elwc import declare
-from beam_jobs.inputs import Inputs
-from beam_jobs.options import DatasetOptions
-from beam_jobs.pipeline_options import pipeline_options
-from beam_jobs.publishing import Publish
+from beam_jobs.joins.dataset_options import DatasetOptions
+from beam_jobs.launch.beam_options import pipeline_options
+from beam_jobs.sinks.publishing import PublishDataset
+from beam_jobs.sources.inputs import DatasetInputs
+from beam_jobs.transforms.dataset_pipeline import declare_pipeline
 from features.spec import spec_from_json
 from tests.features.specs import DEMO
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 IMAGE = "registry.example/privrank-beam:1"
 LOAD_FUNCTIONS = """
 import sys
@@ -51,10 +51,10 @@ def proto() -> Any:
     """The demo's job over logs on an object store, with every optional part."""
     options = DatasetOptions(max_requests_per_hour=100, max_groups_per_query=50)
     logs, products = [f"gs://shop/logs/events-{n}.jsonl.gz" for n in range(3)], ["gs://shop/products.jsonl.gz"]
-    inputs = Inputs(spec_from_json(DEMO), options, 7, logs, 3 << 30, products, None, [], "key")
+    inputs = DatasetInputs("test", spec_from_json(DEMO), options, 7, logs, 3 << 30, products, None, [], "key")
     pipeline = beam.Pipeline(options=pipeline_options([]))  # Dataflow's own options would have it ask for credentials
-    found = declare(pipeline, inputs, "gs://shop/.dataset.building", inputs.shards(1))
-    _ = found | Publish(inputs, "gs://shop/.dataset.building", "gs://shop/dataset")
+    found = declare_pipeline(pipeline, inputs, "gs://shop/dataset/run-1/scratch", inputs.shards(1))
+    _ = found | PublishDataset(inputs, "gs://shop/dataset", "run-1")
     return pipeline.to_runner_api(default_environment=DockerEnvironment.from_container_image(IMAGE))
 
 
@@ -63,7 +63,7 @@ def test_its_workers_are_of_the_image_and_no_litert_file_this_machine_is_named(p
     assert IMAGE.encode() in environment.payload
     content = b"".join([proto.SerializeToString(), *functions(proto)])
     assert b"gs://shop/logs/events-2.jsonl.gz" in content
-    assert b"gs://shop/.dataset.building/parts" in content
+    assert b"gs://shop/dataset/run-1/scratch/parts" in content
     for path in (ROOT, Path.home(), Path(tempfile.gettempdir()), Path(sys.prefix)):
         found = re.findall(re.escape(str(path).encode()) + rb"[\w./-]*", content)
         assert all(name.endswith(b".py") for name in found)  # what tracebacks call the source of a function

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,15 +9,16 @@ from typing import Any
 import pytest
 
 from beam_jobs import build_vocabulary
-from beam_jobs.options import VocabularyOptions
+from beam_jobs.joins.dataset_options import VocabularyOptions
 from features.errors import InputError
 from features.manifest import VocabularyManifest, parse_manifest
 from tests.beam_jobs.datasets import build, write_task
 from tests.beam_jobs.log_lines import impression, write_jsonl
 from tests.features.specs import DEMO
+from tests.published import version_of
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ALL_TRAIN: dict[str, Any] = {"splits": {"train": 1, "valid": 0, "test": 0}, "min_distinct_users": 2}
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
@@ -40,7 +42,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(config: Path, dataset: Path, output: Path) -> tuple[list[str], VocabularyManifest]:
     build_vocabulary.main(["--config", str(config), "--dataset", str(dataset), "--output", str(output)])
-    pieces = (output / "vocabulary.txt").read_text().splitlines()
+    pieces = (version_of(output) / "vocabulary.txt").read_text().splitlines()
     return pieces, parse_manifest((output / "manifest.json").read_bytes(), "test", VocabularyManifest)
 
 
@@ -56,7 +58,10 @@ def test_the_special_pieces_come_first_and_no_piece_twice(vocabulary):
 
 
 def test_the_manifest_has_the_files_hash(shop, vocabulary):
-    assert vocabulary[1].sha256 == hashlib.sha256((shop / "vocabulary" / "vocabulary.txt").read_bytes()).hexdigest()
+    assert (
+        vocabulary[1].sha256
+        == hashlib.sha256((version_of(shop / "vocabulary") / "vocabulary.txt").read_bytes()).hexdigest()
+    )
 
 
 def test_words_are_normalised_as_the_model_reads_them(vocabulary):
@@ -85,7 +90,7 @@ def test_words_are_split_as_the_models_tokeniser_splits_them():
     import tensorflow as tf
     import tensorflow_text as tf_text
 
-    from beam_jobs.wordpiece import WordSplitter
+    from beam_jobs.vocabulary.wordpiece import WordSplitter
 
     texts = [
         "ﬁne 12½ cm Ⅳ", "İstanbul ΑΣ ǅ", "don't—stop…now", "a\u200bb\u00adc\u0001d\ufeff", "中文字 ひらがな한국어",
@@ -98,11 +103,22 @@ def test_words_are_split_as_the_models_tokeniser_splits_them():
     assert [[token.decode() for token in row] for row in tokens] == words
 
 
-def test_item_text_counts_once_a_group_and_queries_once_a_request(shop, vocabulary):
-    from beam_jobs.pipeline_options import pipeline_options
-    from beam_jobs.word_counts import count_words
+def test_progress_prints_pieces_and_occurrences(capsys):
+    from beam_jobs.joins.dataset_options import VocabularyOptions
+    from beam_jobs.vocabulary.wordpiece import learn_pieces
 
-    counted = count_words(str(shop / "dataset"), ["title"], [("canape", 2)], str(shop / "counts"), pipeline_options([]))
+    pieces = learn_pieces({f"sofa{n}": 1500 for n in range(10)}, VocabularyOptions(pieces=64))
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"  [\d,]+ pieces \(pairs merged down to [\d,]+ occurrences\)", lines[-1])
+    assert len(pieces) <= 64
+
+
+def test_item_text_counts_once_a_group_and_queries_once_a_request(shop, vocabulary):
+    from beam_jobs.launch.beam_options import pipeline_options
+    from beam_jobs.vocabulary.word_counts import count_words
+
+    records = list(map(str, version_of(shop / "dataset").glob("train/serving_elwc-*")))
+    counted = count_words(records, ["title"], [("canape", 2)], str(shop / "counts"), pipeline_options([]))
     # 'Velvet Sofa' is in r1 and, twice, in r2; 'sofa' besides in r1's other item and in r3
     assert (counted["velvet"], counted["sofa"], counted["canape"], counted["中"]) == (3, 4, 2, 1)
 
@@ -144,11 +160,11 @@ def test_a_dataset_of_other_features_is_refused_naming_the_first(shop, tmp_path)
 def test_a_dataset_directory_is_not_overwritten_by_a_vocabulary(shop):
     with pytest.raises(InputError, match=r"expected kind 'vocabulary'|no vocabulary manifest"):
         run(shop / "task.yaml", shop / "dataset", shop / "dataset")
-    assert (shop / "dataset" / "train").is_dir()
+    assert (version_of(shop / "dataset") / "train").is_dir()
 
 
 def test_too_few_pieces_for_the_alphabet_are_refused(tmp_path):
-    from beam_jobs.wordpiece import learn_pieces
+    from beam_jobs.vocabulary.wordpiece import learn_pieces
 
     words = {chr(code): 5 for code in range(ord("一"), ord("一") + 100)}
     with pytest.raises(
@@ -158,7 +174,7 @@ def test_too_few_pieces_for_the_alphabet_are_refused(tmp_path):
 
 
 def test_frequent_words_become_whole_pieces_and_rare_ones_are_spelt():
-    from beam_jobs.wordpiece import learn_pieces
+    from beam_jobs.vocabulary.wordpiece import learn_pieces
 
     words = {"sofa": 1000, "lamp": 900, **{f"{a}{b}{c}q": 2 for a in "sofa" for b in "lamp" for c in "sofa"}}
     pieces = learn_pieces(words, VocabularyOptions(pieces=64))
