@@ -1,9 +1,9 @@
-"""ELWC -> teachers -> student -> SavedModel."""
+"""Trains teachers and students on ELWC datasets, evaluates them and exports a SavedModel."""
 
 import os
 import warnings
 
-# before TensorFlow is imported: a user's terminal is not its log
+# set before TensorFlow is imported, which would otherwise log to the user's terminal
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# TF-Ranking imports tensorflow-hub, which uses it
+# raised by tensorflow-hub, which TF-Ranking imports
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated")

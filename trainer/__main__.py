@@ -4,19 +4,22 @@ import argparse
 import sys
 
 from features.errors import exit_code_of
+from features.termination import exit_on_sigterm
 
-EXAMPLES = """examples:
-  python -m trainer fit --config configs/product_search.yaml --workdir build/demo/run
+_EXAMPLES = """examples:
+  python -m trainer fit --config configs/product_search.yaml --dataset build/demo/dataset \\
+    --vocabulary build/demo/vocabulary --workdir build/demo/run
   python -m trainer summary --workdir build/demo/run
   python -m trainer chart --workdir build/demo/run --output chart.png
 """
 
 
-def main() -> None:
+def argument_parser() -> argparse.ArgumentParser:
+    """The commands and their flags."""
     parser = argparse.ArgumentParser(
         prog="python -m trainer",
         description=__doc__,
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
@@ -24,13 +27,22 @@ def main() -> None:
         "fit", help="train teachers and recipes, evaluate, report, export; finished stages are skipped"
     )
     fitting.add_argument("--config", required=True, help="task file (YAML)")
-    fitting.add_argument("--workdir", required=True, help="the run's directory; gs:// works too")
+    fitting.add_argument("--dataset", required=True, help="the directory that build_elwc wrote; gs:// works too")
+    fitting.add_argument("--vocabulary", help="the directory that build_vocabulary wrote; of a task with text features")
+    fitting.add_argument(
+        "--relevance", help="true relevance, which only evaluation reads: TSV of query, item_id, relevance"
+    )
+    fitting.add_argument("--workdir", required=True, help="the run's directory")
     summary = commands.add_parser("summary", help="print the table of a finished run")
     summary.add_argument("--workdir", required=True, help="the run's directory")
     chart = commands.add_parser("chart", help="draw the bar chart of a finished run")
     chart.add_argument("--workdir", required=True, help="the run's directory")
     chart.add_argument("--output", required=True, help="PNG file to write")
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    arguments = argument_parser().parse_args()
     COMMANDS[arguments.command](arguments)
 
 
@@ -38,21 +50,23 @@ def _fit(arguments: argparse.Namespace) -> None:
     from trainer.config import load_config
 
     config = load_config(arguments.config)
-    from trainer.fit import fit  # imports TensorFlow, seconds long: not before the task file is known to be good
+    # imported after the task file is checked: importing TensorFlow takes seconds
+    from trainer.pipeline.fit import fit
+    from trainer.pipeline.inputs import DataPaths
 
-    fit(config, arguments.workdir)
+    fit(config, DataPaths(arguments.dataset, arguments.vocabulary, arguments.relevance), arguments.workdir)
 
 
 def _summary(arguments: argparse.Namespace) -> None:
-    from trainer.evaluate import load_metrics
-    from trainer.summary import print_summary
+    from trainer.evaluation.summary import print_summary
+    from trainer.pipeline.evaluate import load_metrics
 
     print_summary(load_metrics(arguments.workdir))
 
 
 def _chart(arguments: argparse.Namespace) -> None:
-    from trainer.evaluate import load_metrics
-    from trainer.report import save_chart
+    from trainer.pipeline.evaluate import load_metrics
+    from trainer.pipeline.report import save_chart
 
     save_chart(load_metrics(arguments.workdir), arguments.output)
     print(f"wrote {arguments.output}")
@@ -61,4 +75,5 @@ def _chart(arguments: argparse.Namespace) -> None:
 COMMANDS = {"fit": _fit, "summary": _summary, "chart": _chart}
 
 if __name__ == "__main__":
+    exit_on_sigterm()
     sys.exit(exit_code_of(main))

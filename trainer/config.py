@@ -8,50 +8,22 @@ from pydantic import Field, model_validator
 from features.errors import InputError
 from features.manifest import Precision
 from features.spec import FeatureSpec, load_spec
-from features.task import Section, load_task, parse, parse_section
-from trainer.recipes import OF_PROBABILITIES, LossName, Recipe, TeacherConfig, weighable
+from features.task import Section, load_task, parse, parse_section, task_name
+from trainer.architecture import StudentConfig, overridden
+from trainer.ignored_settings import (
+    model_inputs,
+    refuse_run_settings,
+    refuse_token_limits,
+    refuse_unused_architecture,
+    refuse_unused_layers,
+    refuse_unused_noise,
+)
+from trainer.recipes import PROBABILITY_LOSSES, LossName, Recipe, TeacherConfig, weighable
 
-MetricName = Literal["ndcg", "precision", "recall"]  # the keys of trainer.metrics.TOP_K_METRICS
-
-
-class DataConfig(Section):
-    """Where the trainer's inputs are; `gs://` works wherever a local path does."""
-
-    dataset: str  # a directory that build_elwc wrote
-    vocabulary: str | None = None  # a directory that build_vocabulary wrote; not needed without text features
-    relevance: str | None = None  # TSV(.gz) of query, item_id, relevance: true relevance, which only evaluation reads
-
-
-class InteractionConfig(Section):
-    """Attention among a query group's items before the score head; see trainer/interaction.py."""
-
-    layers: int = Field(default=2, ge=1)
-    heads: int = Field(default=2, ge=1)
-    width: int = Field(default=32, ge=1)  # of each head
-    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
-
-
-class StudentConfig(Section):
-    """The ranker's architecture, the teachers' too; see trainer/encoders.py and trainer/ranker.py."""
-
-    layers: int = Field(default=2, ge=0, le=48)  # 0: no encoder; of texts the head sees shares of matched tokens
-    width: int = Field(default=64, ge=8, le=4096)
-    heads: int = Field(default=4, ge=1, le=64)
-    feed_forward: int = Field(default=256, ge=8)  # width of a layer's inner projection
-    split_layers: int = Field(default=0, ge=0)  # lowest layers in which query and item attend separately
-    max_context_tokens: int = Field(default=16, ge=1, le=512)  # WordPiece tokens of the query side
-    max_item_tokens: int = Field(default=40, ge=1, le=2048)  # WordPiece tokens of an item's side
-    hidden: tuple[int, ...] = (64,)  # widths of the score head's hidden layers; an MLP where a spec has no text
-    interaction: InteractionConfig | None = None  # None: each item is scored by itself
-    category_width: int = Field(default=8, ge=1)  # width of a categorical feature's embedding
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "StudentConfig":
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
-        if self.layers and self.split_layers > self.layers - 1:
-            raise ValueError(f"split_layers {self.split_layers} must leave one joint layer of layers {self.layers}")
-        return self
+Stemming = Literal[
+    "none", "danish", "dutch", "english", "french", "german", "italian", "portuguese", "spanish", "swedish"
+]
+MetricName = Literal["ndcg", "precision", "recall"]  # the keys of trainer.evaluation.metrics.TOP_K_METRICS
 
 
 class TrainingConfig(Section):
@@ -59,21 +31,21 @@ class TrainingConfig(Section):
 
     loss: LossName = "rank_bce"
     batch_groups: int = Field(default=32, ge=1)  # query groups a step, over all devices
-    steps: int = Field(default=2000, ge=1)  # the budget; validation chooses which step is kept
+    steps: int = Field(default=2000, ge=1)  # the budget; validation selects the step that is kept
     evaluate_every: int = Field(default=100, ge=1)  # steps between validations
-    patience: int = Field(default=10, ge=1)  # validations without a better one before stopping early
+    patience: int = Field(default=10, ge=1)  # validations without improvement before early stopping
     select_by: Literal["ndcg", "loss"] = "ndcg"  # of that split's positive groups
-    select_on: Literal["valid", "test"] = "valid"  # test: as Yang et al. chose, which flatters; fit says so
+    select_on: Literal["valid", "test"] = "valid"  # test: as in Yang et al.; biased, and fit warns
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)  # share of states and hidden units dropped while training
     input_noise: float = Field(default=0.0, ge=0.0)  # deviation of noise added to scaled numbers while training
     learning_rate: float = Field(default=1e-3, gt=0.0)  # Adam's peak
     warmup_steps: int = Field(default=100, ge=0)  # linear from zero
     halve_every: int = Field(default=0, ge=0)  # steps after which the rate halves; 0: cosine to a tenth at `steps`
-    weight_decay: float = Field(default=0.01, ge=0.0)  # decoupled
+    weight_decay: float = Field(default=0.01, ge=0.0)  # decoupled; of kernels, see `Ranker.decayed`; so is l2
     l2: float = Field(default=0.0, ge=0.0)  # of half the weights' squared length, added to the loss
     clip_norm: float = Field(default=1.0, gt=0.0)  # global gradient norm
     averaging: float = Field(default=0.99, ge=0.0, lt=1.0)  # momentum of the weights' running average; 0: the last
-    group_weight: str | None = None  # a context number of the spec, which weighs its group's losses; None: all 1
+    group_weight: str | None = None  # a numeric context feature that weighs its group's losses; None: all 1
     cache: Literal["memory", "none"] = "memory"  # tokenised groups: kept, or read again each epoch
     devices: Literal["auto", "cpu", "gpu", "all_gpus"] = "auto"  # auto: every GPU that TensorFlow finds, else CPU
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
@@ -82,10 +54,12 @@ class TrainingConfig(Section):
 class EvaluationConfig(Section):
     """What is measured on the test split, and how it is compared."""
 
-    impute: tuple[Literal["zero", "mean"], ...] = ()  # judge teachers served with such values, too: a warning
-    metrics: tuple[MetricName, ...] = ("ndcg",)  # each at every cutoff; tables and gains go by NDCG
-    cutoffs: tuple[int, ...] = (8, 16, 32)  # the k of NDCG@k and so on; the first decides
+    impute: tuple[Literal["zero", "mean"], ...] = ()  # also evaluate teachers with privileged values imputed
+    metrics: tuple[MetricName, ...] = ("ndcg",)  # each at every cutoff; tables and gains use NDCG
+    # the k of NDCG@k and so on; the first is the main one
+    cutoffs: tuple[int, ...] = Field(default=(8, 16, 32), min_length=1)
     baseline: str = "no_distillation"  # the recipe that others are compared with
+    stemming: Stemming = "english"  # of BM25's words, by the Snowball stemmer of that language
     bootstrap_samples: int = Field(default=2000, ge=100)
     confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
 
@@ -112,7 +86,6 @@ class TrainerConfig:
     name: str
     seed: int
     spec: FeatureSpec
-    data: DataConfig
     student: StudentConfig
     training: TrainingConfig
     teachers: dict[str, TeacherConfig]
@@ -125,8 +98,14 @@ class TrainerConfig:
     resolved: dict[str, Any]
 
     @property
+    def pretrained(self) -> tuple[str, ...]:
+        """The directories of pretrained encoders that the student and the teachers start from, each once."""
+        architectures = (self.student, *self.teacher_architecture.values())
+        return tuple(dict.fromkeys(a.pretrained for a in architectures if a.pretrained is not None))
+
+    @property
     def trainings(self) -> dict[str, TrainingConfig]:
-        """How models are trained, by the place in the task file that says so."""
+        """Training config of every model, by its place in the task file."""
         of_recipes = {f"recipes: {name!r}": training for name, training in self.recipe_training.items()}
         return {**{f"teachers: {name!r}": training for name, training in self.teacher_training.items()}, **of_recipes}
 
@@ -134,22 +113,21 @@ class TrainerConfig:
 def load_config(path: str) -> TrainerConfig:
     """Reads and checks a task file. Errors: InputError naming the value, the expectation and the remedy."""
     task = load_task(path)
-    student, training = _mapping(task, "student"), _mapping(task, "training")
+    student, training = overridden({}, _mapping(task, "student")), _mapping(task, "training")
     teachers, recipes = _by_name(task, "teachers", TeacherConfig), _by_name(task, "recipes", Recipe)
-    # a teacher is built and trained as the student is, but for what the teachers and it alone override
-    teacher_architecture = {**student, **_mapping(task, "teacher_architecture")}
+    # a teacher has the student's settings, overridden by the teachers' section and by its own
+    teacher_architecture = overridden(student, _mapping(task, "teacher_architecture"))
     teacher_training = {**training, **_mapping(task, "teacher_training")}
     config = TrainerConfig(
-        name=_scalar(task, "name", str),
-        seed=_scalar(task, "seed", int),
+        name=task_name(task),
+        seed=_seed(task),
         spec=load_spec(task),
-        data=parse_section(task, "data", DataConfig),
-        student=parse_section(task, "student", StudentConfig),
+        student=parse(student, "student", StudentConfig),
         training=parse(training, "training", TrainingConfig),
         teachers=teachers,
         teacher_architecture={
             name: parse(
-                {**teacher_architecture, **teacher.architecture}, f"teachers.{name}.architecture", StudentConfig
+                overridden(teacher_architecture, teacher.architecture), f"teachers.{name}.architecture", StudentConfig
             )
             for name, teacher in teachers.items()
         },
@@ -168,16 +146,17 @@ def load_config(path: str) -> TrainerConfig:
     )
     _check_teachers(config)
     _check_recipes(config)
+    _check_ignored(config, task)
     for where, model_training in config.trainings.items():
         _check_weight(config.spec, where, model_training.group_weight)
     return config
 
 
-def _scalar(task: dict[str, Any], name: str, kind: type[Any]) -> Any:
-    value = task.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(f"{name} is {value!r}, expected a {kind.__name__} at the top of the task file")
-    return value
+def _seed(task: dict[str, Any]) -> int:
+    seed = task.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise InputError(f"seed is {seed!r}, expected an integer at the top of the task file")
+    return seed
 
 
 def _mapping(task: dict[str, Any], section: str) -> dict[str, Any]:
@@ -250,9 +229,32 @@ def _check_recipes(config: TrainerConfig) -> None:
         raise InputError(f"export.recipe is {config.export.recipe!r}, an average of several: name a single model")
 
 
+def _check_ignored(config: TrainerConfig, task: dict[str, Any]) -> None:
+    """Errors: InputError for a setting that has no effect."""
+    regular = model_inputs(config.spec)
+    refuse_run_settings("teacher_training", _mapping(task, "teacher_training"))
+    refuse_token_limits("teacher_architecture", _mapping(task, "teacher_architecture"))
+    refuse_unused_layers("student", config.student.layers, config.student.split_layers, regular)
+    for teacher in config.teachers.values():
+        where, inputs = f"teachers: {teacher.name!r}", model_inputs(config.spec, teacher)
+        refuse_run_settings(f"{where} training", teacher.training)
+        refuse_token_limits(f"{where} architecture", teacher.architecture)
+        refuse_unused_architecture(teacher, config.teacher_architecture[teacher.name].layers, inputs)
+        refuse_unused_noise(where, config.teacher_training[teacher.name].input_noise, inputs)
+    for recipe in config.recipes.values():
+        refuse_run_settings(f"recipes: {recipe.name!r} training", recipe.training)
+        if not recipe.averages:
+            refuse_unused_noise(f"recipes: {recipe.name!r}", config.recipe_training[recipe.name].input_noise, regular)
+    if config.evaluation.impute and not any(teacher.sees for teacher in config.teachers.values()):
+        raise InputError(
+            f"evaluation.impute is {list(config.evaluation.impute)}, expected none: no teacher sees a privileged "
+            "feature whose values could be replaced. Write `impute: []`"
+        )
+
+
 def _check_targets(recipe: Recipe, teacher_loss: LossName) -> None:
     transform = recipe.targets.transform
-    if recipe.teachers and transform in ("affine", "score") and teacher_loss in OF_PROBABILITIES:
+    if recipe.teachers and transform in ("affine", "score") and teacher_loss in PROBABILITY_LOSSES:
         raise InputError(
             f"recipes: {recipe.name!r} gives {teacher_loss} labels by the transform {transform!r}, which may lie "
             "outside 0 to 1: expected `probability` or `softmax`, or another teacher_loss, such as softmax or mse"

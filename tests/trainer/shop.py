@@ -12,8 +12,17 @@ import tensorflow as tf
 import yaml
 
 from features.elwc import QueryGroup, encode_group
-from features.manifest import DatasetManifest, EventCounts, FeatureStatistics, SplitStatistics, VocabularyManifest
+from features.manifest import (
+    DatasetManifest,
+    EventCounts,
+    FeatureStatistics,
+    SplitStatistics,
+    StoredFile,
+    VocabularyManifest,
+)
+from features.publication import stored_file
 from features.spec import FeatureSpec, spec_from_json
+from trainer.pipeline.inputs import DataPaths
 
 FEATURES: dict[str, Any] = {
     "request_id": {"type": "text", "level": "context", "role": "id"},
@@ -43,6 +52,7 @@ PIECES = [
     *"abcdefghijklmnopqrstuvwxyz",
     *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"),
 ]
+STUDENT = {"layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "hidden": [16], "max_item_tokens": 12}
 SPLITS = {"train": 96, "valid": 32, "test": 32}
 
 
@@ -114,15 +124,23 @@ def write_shop(root: Path, features: dict[str, Any] = FEATURES) -> Path:
         (root / "dataset" / split / "frequent_queries.jsonl.gz").write_bytes(gzip.compress(frequent.encode()))
     manifest = DatasetManifest(
         stage_key="d" * 64,
+        task="tiny_shop",
+        options={"logs": [f"{root}/logs/{number}.jsonl.gz" for number in range(5)]},
         features=spec.to_json(),
         fingerprint=spec.fingerprint,
         splits=splits,
         events={"impression": EventCounts()},
+        files=files_of(root / "dataset"),
     )
     (root / "dataset" / "manifest.json").write_bytes(manifest.to_bytes())
     _write_vocabulary(root / "vocabulary", spec)
     (root / "relevance.tsv").write_text("\n".join(relevance) + "\n")
     return write_task(root, features)
+
+
+def files_of(directory: Path) -> dict[str, StoredFile]:
+    paths = [path for path in directory.rglob("*") if path.is_file()]
+    return {path.relative_to(directory).as_posix(): stored_file(path.read_bytes()) for path in paths}
 
 
 def _write_vocabulary(directory: Path, spec: FeatureSpec) -> None:
@@ -131,11 +149,24 @@ def _write_vocabulary(directory: Path, spec: FeatureSpec) -> None:
     (directory / "vocabulary.txt").write_text(content)
     manifest = VocabularyManifest(
         stage_key="v" * 64,
+        task="tiny_shop",
         fingerprint=spec.fingerprint,
         pieces=len(PIECES),
         sha256=hashlib.sha256(content.encode()).hexdigest(),
+        files=files_of(directory),
     )
     (directory / "manifest.json").write_bytes(manifest.to_bytes())
+
+
+def has_titles(features: dict[str, Any]) -> bool:
+    return any(f["type"] == "text" and f["level"] == "item" and "role" not in f for f in features.values())
+
+
+def data_of(root: Path, features: dict[str, Any] = FEATURES, relevance: bool = True) -> DataPaths:
+    """Where `write_shop` put what a run reads."""
+    has_text = any(f["type"] == "text" and "role" not in f for f in features.values())
+    vocabulary = str(root / "vocabulary") if has_text else None
+    return DataPaths(str(root / "dataset"), vocabulary, str(root / "relevance.tsv") if relevance else None)
 
 
 def write_task(root: Path, features: dict[str, Any] = FEATURES, **sections: Any) -> Path:
@@ -145,12 +176,7 @@ def write_task(root: Path, features: dict[str, Any] = FEATURES, **sections: Any)
         "seed": 3,
         "features": features,
         "teachers": [{"name": "position", "sees": ["position"]}, {"name": "click", "sees": ["click"]}],
-        "data": {
-            "dataset": str(root / "dataset"),
-            "vocabulary": str(root / "vocabulary"),
-            "relevance": str(root / "relevance.tsv"),
-        },
-        "student": {"layers": 1, "width": 16, "heads": 2, "feed_forward": 32, "hidden": [16], "max_item_tokens": 12},
+        "student": STUDENT if has_titles(features) else {"layers": 0, "hidden": [16]},
         "teacher_architecture": {"layers": 0},
         "training": {"batch_groups": 8, "steps": 20, "evaluate_every": 10, "warmup_steps": 5},
         "recipes": [{"name": "no_distillation"}, {"name": "student", "teachers": ["position", "click"]}],

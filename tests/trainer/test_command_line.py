@@ -4,8 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import yaml
 from features.errors import InputError, exit_code_of
 from features.manifest import DatasetManifest, parse_manifest
 from tests.trainer.conftest import Fitted
+from tests.trainer.shop import data_of
 from trainer.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +44,13 @@ def complain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         return said
 
     return run
+
+
+def data_arguments(root: Path, changes: Mapping[str, str | None] = MappingProxyType({})) -> list[str]:
+    """The command's paths of the shop in `root`; a path changed to None is left out."""
+    paths = {"--dataset": "dataset", "--vocabulary": "vocabulary", "--relevance": "relevance.tsv"}
+    given = {flag: str(root / name) for flag, name in paths.items()} | changes
+    return [part for flag, path in given.items() if path is not None for part in (flag, path)]
 
 
 def read(shop: Path) -> Task:
@@ -120,15 +129,11 @@ WRONG: dict[str, tuple[Callable[[Task], None], str]] = {
     "a click marked regular": (changed("features", "click", "role", to="regular"), "so it cannot be regular"),
     "no label": (changed("features", "purchase", "role", to="privileged"), "0 have role label"),
     "no name": (changed("name", to=None), "name is None, expected a str"),
-    "a seed that is text": (changed("seed", to="seven"), "seed is 'seven', expected a int"),
-    "no dataset": (changed("data", to={}), "data.dataset"),
-    "a dataset that is not there": (
-        changed("data", "dataset", to="/nowhere/at/all"),
-        "/nowhere/at/all is not complete",
+    "a seed that is text": (changed("seed", to="seven"), "seed is 'seven', expected an integer"),
+    "paths in the task file": (
+        changed("data", to={"dataset": "build/shop/dataset"}),
+        "unknown key 'data', expected one of extends, name, seed",
     ),
-    "a vocabulary that is not there": (changed("data", "vocabulary", to="/nowhere"), "/nowhere is not complete"),
-    "no vocabulary": (changed("data", "vocabulary", to=None), "data.vocabulary is missing"),
-    "relevance that is not there": (changed("data", "relevance", to="/nowhere.tsv"), "cannot read /nowhere.tsv"),
     "other features than the dataset's": (
         changed("features", "price", "default", to=11.0),
         "was made with other features (price: default 11.0 here, 10.0 there): run build_elwc",
@@ -146,7 +151,26 @@ def test_a_wrong_task_file_is_refused(
 ) -> None:
     task = read(shop)
     change(task)
-    said = complain("fit", "--config", write(tmp_path, task), "--workdir", tmp_path / "run")
+    said = complain("fit", "--config", write(tmp_path, task), *data_arguments(shop), "--workdir", tmp_path / "run")
+    assert complaint in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "path", "complaint"),
+    [
+        ("--dataset", "/nowhere/at/all", "/nowhere/at/all is not complete"),
+        ("--vocabulary", "/nowhere", "/nowhere is not complete"),
+        ("--vocabulary", None, "--vocabulary is missing, expected the directory that build_vocabulary wrote"),
+        ("--relevance", "/nowhere.tsv", "cannot read /nowhere.tsv (no such file): give --relevance a TSV"),
+    ],
+)
+def test_an_input_that_is_not_there_is_refused(
+    shop: Path, tmp_path: Path, complain: Callable[..., str], place: str, path: str | None, complaint: str
+) -> None:
+    said = complain(
+        "fit", "--config", shop / "task.yaml", *data_arguments(shop, {place: path}), "--workdir", tmp_path / "run"
+    )
     assert complaint in said
     assert not (tmp_path / "run").exists()
 
@@ -157,18 +181,13 @@ def copied(shop: Path, tmp_path: Path) -> Path:
     for name in ("dataset", "vocabulary"):
         shutil.copytree(shop / name, tmp_path / name)
     task = read(shop)
-    task["data"] = {
-        "dataset": str(tmp_path / "dataset"),
-        "vocabulary": str(tmp_path / "vocabulary"),
-        "relevance": str(tmp_path / "relevance.tsv"),
-    }
     (tmp_path / "relevance.tsv").write_text((shop / "relevance.tsv").read_text())
     write(tmp_path, task)
     return tmp_path
 
 
 def fit_complaint(complain: Callable[..., str], copied: Path) -> str:
-    return complain("fit", "--config", copied / "wrong.yaml", "--workdir", copied / "run")
+    return complain("fit", "--config", copied / "wrong.yaml", *data_arguments(copied), "--workdir", copied / "run")
 
 
 def test_a_dataset_without_a_manifest_is_not_complete(copied: Path, complain: Callable[..., str]) -> None:
@@ -213,12 +232,22 @@ def test_a_split_without_a_purchase_is_refused_before_anything_is_trained(
 def test_a_split_without_its_files_is_refused(copied: Path, complain: Callable[..., str]) -> None:
     for path in (copied / "dataset" / "train").glob("training_elwc-*"):
         path.unlink()
-    assert "no file matches" in fit_complaint(complain, copied)
+    assert "is not there, though the manifest lists it: run build_elwc again" in fit_complaint(complain, copied)
 
 
 def test_a_shard_cut_short_is_refused(copied: Path, complain: Callable[..., str]) -> None:
     path = next((copied / "dataset" / "train").glob("training_elwc-00001*"))
-    path.write_bytes(path.read_bytes()[:-400])
+    content = path.read_bytes()
+    path.write_bytes(content[:-400])
+    said = fit_complaint(complain, copied)
+    assert f"{path} has {len(content) - 400} bytes, expected {len(content)}, as the manifest says" in said
+    assert "run build_elwc again" in said
+
+
+def test_a_damaged_shard_is_refused(copied: Path, complain: Callable[..., str]) -> None:
+    path = next((copied / "dataset" / "train").glob("training_elwc-00001*"))
+    content = path.read_bytes()
+    path.write_bytes(content[:-400] + bytes(400))
     said = fit_complaint(complain, copied)
     assert f"a file of dataset {copied}/dataset" in said
     assert "run build_elwc again" in said
@@ -241,7 +270,7 @@ def test_a_bad_relevance_file_is_refused_before_anything_is_trained(
     said = fit_complaint(complain, copied)
     assert complaint in said
     assert "relevance.tsv" in said
-    assert "or remove it" in said
+    assert "or leave it out" in said
     assert not (copied / "run").exists()
 
 
@@ -254,10 +283,10 @@ def test_a_workdir_that_is_a_file_is_refused(copied: Path, complain: Callable[..
 @pytest.mark.parametrize("workdir", ["", "/", "//"])
 def test_the_root_of_the_file_system_is_no_workdir(shop: Path, workdir: str) -> None:
     from trainer.config import load_config
-    from trainer.run import Run
+    from trainer.pipeline.run import Run
 
     with pytest.raises(InputError, match=r"workdir is '/?/?', expected a directory of the run's own"):
-        Run(load_config(str(shop / "task.yaml")), workdir)
+        Run(load_config(str(shop / "task.yaml")), data_of(shop), workdir)
 
 
 @pytest.mark.parametrize("command", ["summary", "chart"])
@@ -289,7 +318,7 @@ def test_the_real_command_ends_with_one_message(tmp_path: Path, content: bytes |
     path = tmp_path / "task.yaml"
     if content is not None:
         path.write_bytes(content)
-    done = trainer("fit", "--config", path, "--workdir", tmp_path / "run")
+    done = trainer("fit", "--config", path, *data_arguments(tmp_path), "--workdir", tmp_path / "run")
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert complaint in done.stderr
@@ -303,7 +332,7 @@ def test_the_real_command_refuses_another_fingerprint_with_nothing_on_its_error_
 ) -> None:
     task = read(shop)
     task["features"]["price"]["default"] = 11.0
-    done = trainer("fit", "--config", write(tmp_path, task), "--workdir", tmp_path / "run")
+    done = trainer("fit", "--config", write(tmp_path, task), *data_arguments(shop), "--workdir", tmp_path / "run")
     assert done.returncode == 2
     assert [line[:6] for line in done.stderr.splitlines()] == ["error:"]
     assert "price: default 11.0 here, 10.0 there" in done.stderr
@@ -313,4 +342,4 @@ def test_the_real_command_refuses_another_fingerprint_with_nothing_on_its_error_
 def test_help_has_an_example_and_does_not_wait_for_tensorflow() -> None:
     done = trainer("--help")
     assert done.returncode == 0
-    assert "python -m trainer fit --config configs/product_search.yaml --workdir" in done.stdout
+    assert "python -m trainer fit --config configs/product_search.yaml --dataset build/demo/dataset" in done.stdout

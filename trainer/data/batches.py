@@ -8,29 +8,32 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
+from features.elwc import DATASET_VIEWS
 from features.errors import InputError
+from features.manifest import DatasetManifest
 from features.spec import Feature, FeatureSpec
-from trainer.preprocessing import DTYPES, Preprocessor, Tensors
+from trainer.data.preprocessing import RAW_DTYPES, Preprocessor, Tensors
 from trainer.recipes import weighable
 
 Groups: TypeAlias = tf.data.Dataset  # of dicts: regular, privileged, label, weight, mask; one query group an element
 
-PARSED_TOGETHER = 256  # groups parsed and tokenised in one call
-SHUFFLED_TOGETHER = 20_000  # groups in the shuffle buffer
+GROUPS_PER_PARSE = 256  # groups parsed and tokenised in one call
+SHUFFLE_BUFFER_GROUPS = 20_000  # groups in the shuffle buffer
 TOKEN_BUCKET = 4  # token sides are padded to multiples of this
 ITEM_BUCKET = 8  # and groups to multiples of this many items
+_REBUILD = "run build_elwc again"
 
-# Marks what tf.data maps: AutoGraph, which there is nothing to convert for, takes seconds to find that out.
-as_it_is = tf.autograph.experimental.do_not_convert
+# Decorates functions that tf.data maps: they need no AutoGraph, whose analysis takes seconds.
+no_autograph = tf.autograph.experimental.do_not_convert
 
 
 def parse_elwc(serialised: tf.Tensor, features: tuple[Feature, ...]) -> tuple[Tensors, tf.Tensor]:
     """Serialised ELWC, string [groups] -> raw values by feature name, and item_count int32 [groups].
 
     Context values are [groups, ...], item values [groups, items, ...], vectors with their length last; items stay in
-    file order. A feature that the bytes lack takes its default.
+    file order. A missing feature takes its default.
     """
-    specs = {level: {f.name: _stored(f) for f in features if f.level == level} for level in ("context", "item")}
+    specs = {level: {f.name: _parsing_spec(f) for f in features if f.level == level} for level in ("context", "item")}
     parsed = tfr.data.parse_from_example_list(
         serialised,
         context_feature_spec=specs["context"],
@@ -40,55 +43,66 @@ def parse_elwc(serialised: tf.Tensor, features: tuple[Feature, ...]) -> tuple[Te
     raw = {}
     for feature in features:
         values = parsed[feature.name]
-        raw[feature.name] = tf.cast(values if feature.length > 1 else tf.squeeze(values, -1), DTYPES[feature.type])
+        raw[feature.name] = tf.cast(values if feature.length > 1 else tf.squeeze(values, -1), RAW_DTYPES[feature.type])
     return raw, tf.cast(parsed["item_count"], tf.int32)
 
 
-def _stored(feature: Feature) -> Any:
-    dtype = tf.int64 if feature.type == "bool" else DTYPES[feature.type]
+def _parsing_spec(feature: Feature) -> Any:
+    dtype = tf.int64 if feature.type == "bool" else RAW_DTYPES[feature.type]
     default = feature.default if feature.default is not None else ("" if dtype == tf.string else 0)
     values = list(default) if isinstance(default, tuple) else [default] * feature.length
     return tf.io.FixedLenFeature([feature.length], dtype, [int(v) if dtype == tf.int64 else v for v in values])
 
 
 def item_mask(item_count: tf.Tensor, items: tf.Tensor) -> tf.Tensor:
-    """int32 [groups] -> bool [groups, items], False behind each group's items."""
+    """int32 [groups] -> bool [groups, items], False on padding."""
     return tf.sequence_mask(item_count, items)
 
 
 class DatasetSplit:
-    """One split of a dataset directory, read in file order, so that teacher scores line up with it."""
+    """One split of a dataset directory, read in file order, which teacher scores follow, too.
 
-    def __init__(self, directory: str, split: str, spec: FeatureSpec, preprocessor: Preprocessor, cache: bool) -> None:
-        self.spec, self.preprocessor = spec, preprocessor
-        self.files, self.serving_files = (
-            _shards(f"{directory}/{split}/{view}_elwc-*.tfrecord.gz") for view in ("training", "serving")
-        )
-        groups = self.records().batch(PARSED_TOGETHER).map(self._prepared, num_parallel_calls=2, deterministic=True)
-        groups = groups.unbatch().map(self._bucketed, num_parallel_calls=2, deterministic=True)
+    manifest: the dataset's, with the files and their number of groups. Reading raises FailedPreconditionError if the
+    files hold another number.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        split: str,
+        manifest: DatasetManifest,
+        spec: FeatureSpec,
+        preprocessor: Preprocessor,
+        cache: bool,
+    ) -> None:
+        self.spec, self.preprocessor, self.count = spec, preprocessor, manifest.splits[split].groups
+        self.files, self.serving_files = (shards_of(directory, split, view, manifest) for view in DATASET_VIEWS)
+        groups = self.records().batch(GROUPS_PER_PARSE).map(self._preprocess, num_parallel_calls=2, deterministic=True)
+        groups = groups.unbatch().map(self._pad_to_bucket, num_parallel_calls=2, deterministic=True)
         self.groups: Groups = groups.cache() if cache else groups
 
     def records(self) -> tf.data.Dataset:
         """Serialised query groups, string [], in file order."""
-        return tf.data.TFRecordDataset(self.files, compression_type="GZIP")
+        records = tf.data.TFRecordDataset(self.files, compression_type="GZIP")
+        return records.apply(tf.data.experimental.assert_cardinality(self.count))
 
     def serving_records(self) -> tf.data.Dataset:
-        """The same groups as serving sees them, string []: no privileged feature, no label."""
+        """The serving view of the same groups, string []: no privileged feature, no label."""
         return tf.data.TFRecordDataset(self.serving_files, compression_type="GZIP")
 
     @cached_property
     def example(self) -> dict[str, Any]:
-        """The first group, as a batch of one: it shows a model the shapes of its inputs."""
-        example: dict[str, Any] = next(iter(self.records().take(1).batch(1).map(self._prepared)))
+        """The first group as a batch of one, which builds a model with the shapes of its inputs."""
+        example: dict[str, Any] = next(iter(self.records().take(1).batch(1).map(self._preprocess)))
         return example
 
     def raw(self, names: tuple[str, ...]) -> tf.data.Dataset:
         """The raw values of some features in batches, in file order: identifiers and texts for evaluation."""
         features = tuple(self.spec[name] for name in names)
-        return self.records().batch(PARSED_TOGETHER).map(as_it_is(lambda records: parse_elwc(records, features)))
+        return self.records().batch(GROUPS_PER_PARSE).map(no_autograph(lambda records: parse_elwc(records, features)))
 
-    @as_it_is
-    def _prepared(self, records: tf.Tensor) -> dict[str, Any]:
+    @no_autograph
+    def _preprocess(self, records: tf.Tensor) -> dict[str, Any]:
         raw, item_count = parse_elwc(records, tuple(f for f in self.spec if f.role != "id" or f.level == "context"))
         label = tf.cast(raw[self.spec.label.name], tf.float32)
         learnable = {
@@ -106,9 +120,9 @@ class DatasetSplit:
             "mask": item_mask(item_count, tf.shape(label)[1]),
         }
 
-    @as_it_is
-    def _bucketed(self, group: dict[str, Any]) -> dict[str, Any]:
-        """Cuts a group's padding, then pads to the next bucket, so that groups of one bucket can be stacked."""
+    @no_autograph
+    def _pad_to_bucket(self, group: dict[str, Any]) -> dict[str, Any]:
+        """Removes a group's padding, then pads it to the next bucket, so that groups of one bucket can be batched."""
         items = _rounded_up(tf.math.count_nonzero(group["mask"], dtype=tf.int32), ITEM_BUCKET)
         once_a_query = {"context_tokens", *(f.name for f in self.spec.at("context"))}
 
@@ -125,21 +139,14 @@ class DatasetSplit:
 
 
 def _query_hash(spec: FeatureSpec, raw: Tensors) -> tf.Tensor:
-    """int64 [groups]: equal for groups of one query, by the context's texts; where it has none, by the identifier
-    `query`, or else by all identifiers."""
+    """int64 [groups]: hash of the query: of the context's texts; without any, of the identifier `query`, or of all
+    identifiers."""
     context = [f for f in spec.at("context") if f.is_text]
     identifiers = [f for f in context if f.name == "query"] or context
-    told_by = [f for f in context if f.role == "regular"] or identifiers
-    if not told_by:
+    key_features = [f for f in context if f.role == "regular"] or identifiers
+    if not key_features:
         return tf.zeros([tf.shape(raw[spec.label.name])[0]], tf.int64)
-    return tf.strings.to_hash_bucket_fast(tf.strings.join([raw[f.name] for f in told_by], "\n"), 2**31)
-
-
-def _shards(pattern: str) -> list[str]:
-    files = sorted(tf.io.gfile.glob(pattern))
-    if not files:
-        raise InputError(f"no file matches {pattern}, expected the shards of a split: run build_elwc again")
-    return files
+    return tf.strings.to_hash_bucket_fast(tf.strings.join([raw[f.name] for f in key_features], "\n"), 2**31)
 
 
 def _resized(values: tf.Tensor, size: tf.Tensor, axis: int) -> tf.Tensor:
@@ -169,10 +176,10 @@ def _bucket(regular: Tensors, mask: tf.Tensor) -> tf.Tensor:
 def with_label(groups: Groups, name: str, weight: str | None = None) -> Groups:
     """Groups whose `label` is the feature `name`: the spec's label, or click when pretraining on clicks.
 
-    weight: the context's number that becomes the group's `weight`; None: 1.
+    weight: the context feature that becomes the group's `weight`; None: 1.
     """
 
-    @as_it_is
+    @no_autograph
     def labelled(group: dict[str, Any]) -> dict[str, Any]:
         kept = {part: group[part] for part in ("regular", "privileged", "query", "mask", "bucket")}
         return {**kept, "label": group["labels"][name], "weight": group["weights"][weight] if weight else 1.0}
@@ -181,14 +188,14 @@ def with_label(groups: Groups, name: str, weight: str | None = None) -> Groups:
 
 
 def positive_only(groups: Groups) -> Groups:
-    """Of labelled groups, those in which some item has a positive label."""
-    return groups.filter(as_it_is(lambda group: tf.reduce_any(group["label"] > 0.0)))
+    """Filters labelled groups that have an item with a positive label."""
+    return groups.filter(no_autograph(lambda group: tf.reduce_any(group["label"] > 0.0)))
 
 
 def with_teachers(groups: Groups, logits: Groups) -> Groups:
     """Groups with `teacher_logits` float32 [items, teachers]; `logits` are in the same order, unpadded."""
 
-    @as_it_is
+    @no_autograph
     def joined(group: dict[str, Any], teacher_logits: tf.Tensor) -> dict[str, Any]:
         sized = _resized(teacher_logits, tf.shape(group["mask"])[0], axis=0)
         return {**group, "teacher_logits": tf.ensure_shape(sized, [None, logits.element_spec.shape[-1]])}
@@ -199,17 +206,17 @@ def with_teachers(groups: Groups, logits: Groups) -> Groups:
 def training_batches(groups: Groups, batch_groups: int, seed: int) -> tf.data.Dataset:
     """Shuffled, endless batches; all groups of a batch have the same padded shape."""
 
-    endless = groups.shuffle(SHUFFLED_TOGETHER, seed=seed, reshuffle_each_iteration=True).repeat()
+    endless = groups.shuffle(SHUFFLE_BUFFER_GROUPS, seed=seed, reshuffle_each_iteration=True).repeat()
     batches = endless.group_by_window(
-        as_it_is(lambda group: group["bucket"]),
-        as_it_is(lambda _, same: same.batch(batch_groups, drop_remainder=True)),
+        no_autograph(lambda group: group["bucket"]),
+        no_autograph(lambda _, same: same.batch(batch_groups, drop_remainder=True)),
         batch_groups,
     )
     return batches.prefetch(4)
 
 
-class KeptBatches:
-    """A dataset's batches, read once and kept in memory: for what is scored again and again."""
+class InMemoryBatches:
+    """A dataset's batches, read once and kept in memory, for splits that are scored repeatedly."""
 
     def __init__(self, batches: tf.data.Dataset) -> None:
         self.element_spec = batches.element_spec
@@ -218,16 +225,37 @@ class KeptBatches:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self._batches)
 
-    def map(self, function: Callable[[dict[str, Any]], dict[str, Any]]) -> "KeptBatches":
-        """Each batch changed in its values, not in its structure."""
+    def map(self, function: Callable[[dict[str, Any]], dict[str, Any]]) -> "InMemoryBatches":
+        """Applies `function` to each batch; it must keep the structure."""
         changed = copy.copy(self)
         changed._batches = [function(batch) for batch in self._batches]
         return changed
 
 
-Batches: TypeAlias = tf.data.Dataset | KeptBatches
+Batches: TypeAlias = tf.data.Dataset | InMemoryBatches
 
 
 def scoring_batches(groups: Groups, batch_groups: int = 16) -> tf.data.Dataset:
-    """Every group once, in order; batches that fit the processor's cache score twice as fast as ones that do not."""
+    """Every group once, in order; batches that fit the processor's cache score twice as fast as larger ones."""
     return groups.padded_batch(batch_groups).prefetch(4)
+
+
+def shards_of(directory: str, split: str, view: str, manifest: DatasetManifest) -> list[str]:
+    """The files of a split's view, sorted by name. Errors: InputError for a missing file or a wrong size."""
+    names = manifest.matching_files(f"{split}/{view}_elwc-*.tfrecord.gz")
+    if not names:
+        raise InputError(
+            f"{directory}: the manifest lists no {view} shards of {split}, expected some: run build_elwc again"
+        )
+    for name in names:
+        path = manifest.file_path(directory, name)
+        expected = manifest.files[name].bytes
+        try:
+            found = tf.io.gfile.stat(path).length
+        except tf.errors.NotFoundError:
+            raise InputError(f"{path} is not there, though the manifest lists it: {_REBUILD}") from None
+        if found != expected:
+            raise InputError(
+                f"{path} has {found} bytes, expected {expected}, as the manifest says: run build_elwc again"
+            )
+    return [manifest.file_path(directory, name) for name in names]

@@ -1,4 +1,4 @@
-"""Raw feature values -> the ranker's inputs, in the graph, for training and serving alike."""
+"""Raw feature values -> the ranker's inputs, in the graph, the same in training and serving."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 from features.manifest import FeatureStatistics, Numbers
 from features.spec import Feature, FeatureSpec
-from trainer.config import StudentConfig
-from trainer.text import Tokeniser
+from trainer.architecture import StudentConfig
+from trainer.data.tokenizer import WordPieceTokeniser
 
 Tensors = dict[str, tf.Tensor]
 
-DTYPES = {"text": tf.string, "categorical": tf.string, "float": tf.float32, "int": tf.int64, "bool": tf.bool}
+RAW_DTYPES = {"text": tf.string, "categorical": tf.string, "float": tf.float32, "int": tf.int64, "bool": tf.bool}
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How a number enters the model: clipped to training's range, then standardised; of a vector, each element."""
+    """Clips a number to the training range, then standardises it; elementwise for vectors."""
 
     minimum: Numbers
     maximum: Numbers
@@ -32,10 +32,10 @@ class Scale:
 
 
 def scale_of(statistics: FeatureStatistics) -> Scale:
-    """The Scale of a numeric feature; a number that never varied in training becomes the constant 0."""
+    """The Scale of a numeric feature; a number that is constant in training becomes 0."""
     found = (statistics.minimum, statistics.maximum, statistics.mean, statistics.deviation)
     minimum, maximum, mean, deviation = (np.asarray(0.0 if part is None else part) for part in found)
-    constant = minimum == maximum  # its deviation may be a rounding error, and is no measure then
+    constant = minimum == maximum  # its deviation may be a rounding error
     mean, deviation = np.where(constant, minimum, mean), np.where(constant | (deviation == 0.0), 1.0, deviation)
     return Scale(*(_plain(part) for part in (minimum, maximum, mean, deviation)))
 
@@ -45,10 +45,10 @@ def _plain(numbers: NDArray[np.float64]) -> Numbers:
 
 
 class Preprocessor(tf.Module):
-    """Turns raw values of the regular features, and for teachers the privileged ones, into numbers and tokens.
+    """Turns raw values of regular features, and of privileged ones for teachers, into numbers and tokens.
 
     spec: the task's features. statistics: the train split's, by feature name.
-    tokeniser: None for a spec without regular text. sees: the privileged features prepared; none where it is exported.
+    tokeniser: None for a spec without regular text. sees: the privileged features; empty for the export.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Preprocessor(tf.Module):
         spec: FeatureSpec,
         statistics: dict[str, FeatureStatistics],
         config: StudentConfig,
-        tokeniser: Tokeniser | None,
+        tokeniser: WordPieceTokeniser | None,
         sees: tuple[Feature, ...] = (),
     ) -> None:
         super().__init__(name="preprocessor")
@@ -65,7 +65,7 @@ class Preprocessor(tf.Module):
         inputs = (*spec.regular, *self.sees)
         self.scales = {f.name: scale_of(statistics[f.name]) for f in inputs if f.is_numeric}
         self.categories = {f.name: list(statistics[f.name].values or {}) for f in inputs if f.type == "categorical"}
-        self._lookups = {name: _index_of(values) for name, values in self.categories.items()}
+        self._lookups = {name: _lookup_table(values) for name, values in self.categories.items()}
 
     def regular(self, raw: Tensors) -> Tensors:
         """The student's inputs; `raw` holds each regular feature: context [groups, ...], item [groups, items, ...].
@@ -86,18 +86,18 @@ class Preprocessor(tf.Module):
         return inputs
 
     def others(self, raw: Tensors) -> Tensors:
-        """Of `regular`, what is no text."""
+        """The non-text inputs of `regular`."""
         return {f.name: self._value(f, raw[f.name]) for f in self.spec.regular if not f.is_text}
 
     def privileged(self, raw: Tensors) -> Tensors:
-        """What teachers see beside `regular`: each feature of `sees` under its name, as above."""
+        """The privileged inputs of teachers: each feature of `sees` under its name, in the form of `regular`."""
         return {f.name: self._value(f, raw[f.name]) for f in self.sees}
 
     def imputed(self, privileged: Tensors, way: str) -> Tensors:
-        """As `privileged`, every value replaced as a server might: "zero", or "mean", training's."""
+        """The inputs of `privileged`, with every value imputed: "zero", or "mean" of the training split."""
         return {
             f.name: tf.zeros_like(privileged[f.name])
-            if f.type == "categorical" or way == "mean"  # the bucket of unseen ones; a scaled mean is 0
+            if f.type == "categorical" or way == "mean"  # 0 is the bucket of unseen categories, and the scaled mean
             else tf.zeros_like(privileged[f.name]) + self.scales[f.name](tf.zeros([f.length]))
             for f in self.sees
         }
@@ -109,8 +109,8 @@ class Preprocessor(tf.Module):
         return numbers if feature.length > 1 else numbers[..., tf.newaxis]
 
 
-def _index_of(values: list[str]) -> Any:
-    """Category -> 1 .. n; unseen in training -> 0, the one bucket."""
+def _lookup_table(values: list[str]) -> Any:
+    """Maps a category to 1 .. n, and categories unseen in training to 0."""
     table = tf.lookup.KeyValueTensorInitializer(
         tf.constant(values or [""]), tf.range(1, max(len(values), 1) + 1, dtype=tf.int32)
     )

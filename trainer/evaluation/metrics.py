@@ -15,20 +15,20 @@ def ndcg(labels: Floats, scores: Floats, mask: Mask, cutoff: int) -> Floats:
     """NDCG@cutoff of each group, gain 2^y - 1, discount 1 / log2(rank + 1).
 
     labels, scores: [groups, items]; mask: bool [groups, items], False on padding.
-    Ties keep the dataset's item order, which says nothing. Returns float64 [groups]; NaN without a positive label.
+    Ties keep the dataset's item order, which is uninformative. Returns float64 [groups]; NaN without a positive label.
     """
     gains = _gains(labels, mask)
-    return _discounted(_ranked(gains, scores, mask), gains, cutoff)
+    return _normalised_dcg(_sorted_by_score(gains, scores, mask), gains, cutoff)
 
 
 def precision(labels: Floats, scores: Floats, mask: Mask, cutoff: int) -> Floats:
     """Precision@cutoff of each group: its positive items among the first `cutoff`, divided by `cutoff`.
 
-    That is the field's definition (trec_eval's P_k): a group of fewer items divides by the cutoff, too, and cannot
-    reach 1, nor can one of fewer positives. A label above 0 is positive. Shapes, ties and NaN as `ndcg`.
+    This is trec_eval's P_k: a group with fewer items or positives than the cutoff cannot reach 1.
+    A label above 0 is positive. Shapes, ties and NaN as `ndcg`.
     """
     hits = _hits(labels, mask)
-    return _found(_ranked(hits, scores, mask), hits, cutoff) / cutoff
+    return _positives_in_top(_sorted_by_score(hits, scores, mask), hits, cutoff) / cutoff
 
 
 def recall(labels: Floats, scores: Floats, mask: Mask, cutoff: int) -> Floats:
@@ -37,29 +37,31 @@ def recall(labels: Floats, scores: Floats, mask: Mask, cutoff: int) -> Floats:
     A label above 0 is positive. Shapes, ties and NaN as `ndcg`.
     """
     hits = _hits(labels, mask)
-    return _found(_ranked(hits, scores, mask), hits, cutoff) / _found(hits, hits, hits.shape[1])
+    return _positives_in_top(_sorted_by_score(hits, scores, mask), hits, cutoff) / _positives_in_top(
+        hits, hits, hits.shape[1]
+    )
 
 
 def expected_random_ndcg(labels: Floats, mask: Mask, cutoff: int) -> Floats:
     """NDCG@cutoff expected of a random order, exactly. Shapes as `ndcg`."""
     gains = _gains(labels, mask)
-    return _discounted(_ranked_at_random(gains, mask), gains, cutoff)
+    return _normalised_dcg(_expected_by_rank(gains, mask), gains, cutoff)
 
 
 def expected_random_precision(labels: Floats, mask: Mask, cutoff: int) -> Floats:
-    """Precision@cutoff expected of a random order, exactly: the share of positives, where there are enough items."""
+    """Precision@cutoff expected of a random order, exactly; the share of positives if there are enough items."""
     hits = _hits(labels, mask)
-    return _found(_ranked_at_random(hits, mask), hits, cutoff) / cutoff
+    return _positives_in_top(_expected_by_rank(hits, mask), hits, cutoff) / cutoff
 
 
 def expected_random_recall(labels: Floats, mask: Mask, cutoff: int) -> Floats:
     """Recall@cutoff expected of a random order, exactly: min(cutoff, items) / items."""
     hits = _hits(labels, mask)
-    return _found(_ranked_at_random(hits, mask), hits, cutoff) / _found(hits, hits, hits.shape[1])
+    return _positives_in_top(_expected_by_rank(hits, mask), hits, cutoff) / _positives_in_top(hits, hits, hits.shape[1])
 
 
 class TopKMetric(NamedTuple):
-    """A metric of scores, and what it is expected to be of a random order."""
+    """A metric, and its expected value for a random order."""
 
     of: Callable[[Floats, Floats, Mask, int], Floats]  # (labels, scores, mask, cutoff) -> [groups]
     of_random_order: Callable[[Floats, Mask, int], Floats]  # (labels, mask, cutoff) -> [groups]
@@ -81,22 +83,22 @@ def _hits(labels: Floats, mask: Mask) -> Floats:
     return (mask & (labels > 0)).astype(np.float64)
 
 
-def _ranked(values: Floats, scores: Floats, mask: Mask) -> Floats:
-    """The items' values in the order of their scores, padding last."""
+def _sorted_by_score(values: Floats, scores: Floats, mask: Mask) -> Floats:
+    """Sorts the items' values by descending score, padding last."""
     order = np.argsort(np.where(mask, -scores, np.inf), axis=1, kind="stable")
     ranked: Floats = np.take_along_axis(values, order, axis=1)
     return ranked
 
 
-def _ranked_at_random(values: Floats, mask: Mask) -> Floats:
-    """What is expected at each rank of a random order: the group's mean value, as far as it has items."""
+def _expected_by_rank(values: Floats, mask: Mask) -> Floats:
+    """Expected value at each rank of a random order: the group's mean; 0 on padding."""
     items = mask.sum(axis=1, keepdims=True)
     mean = values.sum(axis=1, keepdims=True) / np.maximum(items, 1)
     return np.where(np.arange(mask.shape[1]) < items, mean, 0.0)
 
 
-def _discounted(ranked_gains: Floats, gains: Floats, cutoff: int) -> Floats:
-    """The discounted gain of the first ranks over the largest possible one; NaN where there is none."""
+def _normalised_dcg(ranked_gains: Floats, gains: Floats, cutoff: int) -> Floats:
+    """DCG of the first ranks divided by the ideal DCG; NaN if that is 0."""
     discounts = 1.0 / np.log2(np.arange(2, min(cutoff, gains.shape[1]) + 2))
     ideal = -np.sort(-gains, axis=1)[:, : len(discounts)] @ discounts
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -104,8 +106,8 @@ def _discounted(ranked_gains: Floats, gains: Floats, cutoff: int) -> Floats:
     return values
 
 
-def _found(ranked_hits: Floats, hits: Floats, cutoff: int) -> Floats:
-    """How many positives are among the first `cutoff` as they are ranked; NaN where a group has none at all."""
+def _positives_in_top(ranked_hits: Floats, hits: Floats, cutoff: int) -> Floats:
+    """Number of positives among the first `cutoff` items; NaN for a group without positives."""
     return np.where(hits.any(axis=1), ranked_hits[:, :cutoff].sum(axis=1), np.nan)
 
 
@@ -119,14 +121,14 @@ class Interval:
 
 
 class PairedBootstrap:
-    """Resamples the same groups for every model, so that comparisons are paired.
+    """Bootstrap that resamples the same groups for every model, so that comparisons are paired.
 
     groups: number of query groups; samples: resamples; confidence: such as 0.95.
     """
 
     def __init__(self, groups: int, samples: int, confidence: float, seed: int) -> None:
         generator = np.random.default_rng(seed)
-        # how often each group was drawn in each resample: a resampled mean is then one product
+        # counts of each group in each resample: a resampled mean is one matrix product
         draws = generator.multinomial(groups, np.full(groups, 1.0 / groups), size=samples)
         self._weights = draws.astype(np.float64) / groups
         tail = (1.0 - confidence) / 2.0
@@ -142,9 +144,9 @@ class PairedBootstrap:
         return self._interval(float(values.mean() / baseline.mean() - 1.0), resampled)
 
     def share_of_distance(self, values: Floats, baseline: Floats, oracle: Floats) -> Interval | None:
-        """How much of the way from the baseline's mean to the oracle's the values go: 0 none, 1 all of it.
+        """Share of the distance from the baseline's mean to the oracle's: (values - baseline) / (oracle - baseline).
 
-        None where there is no way: the baseline ranks as well as the oracle.
+        None if the baseline equals the oracle.
         """
         whole = oracle.mean() - baseline.mean()
         if not whole:

@@ -1,65 +1,84 @@
-"""The table that ends a run, and its last line: what the student gained."""
+"""The summary printed at the end of a run: a table of all models, and the student's gain."""
 
 from typing import Any
 
-NAMES = {"random_order": "random order", "bm25": "BM25", "oracle": "oracle (true relevance)"}
-ORDER = {"reference": 0, "teacher": 1, "imputed": 2, "student": 3}
+_DISPLAY_NAMES = {
+    "random_order": "random order",
+    "bm25": "BM25",
+    "logged_order": "logged order",
+    "zero_shot_cosine": "zero-shot cosine",
+    "bm25_plus_cosine": "BM25 + zero-shot cosine",
+    "oracle": "oracle (true relevance)",
+}
+_KIND_ORDER = {"reference": 0, "teacher": 1, "imputed": 2, "student": 3}
 
 
 def print_summary(metrics: dict[str, Any]) -> None:
-    """Prints the table and the gain line of `metrics`, as `trainer.evaluate` returns them."""
+    """Prints the table and the gain line of `metrics`, as `trainer.pipeline.evaluate` returns them."""
     print()
     print("\n".join(table_lines(metrics)))
     print()
     print(gain_line(metrics), flush=True)
 
 
-def rows_of(metrics: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """(name, model) in the order that people read: random, BM25, teachers, imputed ones, students, the oracle last."""
+def sorted_models(metrics: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """(name, model) pairs sorted for display: references, teachers, imputed teachers, students, the oracle last."""
     models = metrics["models"].items()
-    return sorted(models, key=lambda row: (row[0] == "oracle", ORDER[row[1]["kind"]]))
+    return sorted(models, key=lambda row: (row[0] == "oracle", _KIND_ORDER[row[1]["kind"]]))
 
 
-def columns_of(metrics: dict[str, Any]) -> list[str]:
-    """The metrics that every model has: ndcg@k by k, then relevance_ndcg@8 where truth is known."""
+def metric_columns(metrics: dict[str, Any]) -> list[str]:
+    """The metrics of the table: ndcg@k by k, then relevance_ndcg@8 if true relevance is known."""
     columns = [f"ndcg@{cutoff}" for cutoff in metrics["cutoffs"]]
     return columns + [name for name in metrics["models"]["random_order"] if name.startswith("relevance_ndcg")]
 
 
 def table_lines(metrics: dict[str, Any]) -> list[str]:
-    """A Markdown table: purchase NDCG with intervals, and the paired gain over the baseline."""
-    columns = columns_of(metrics)
-    label = metrics["label"]
-    head = [
-        f"{label} {name.upper()}" if name.startswith("ndcg") else name.replace("_", " ").replace("ndcg", "NDCG")
-        for name in columns
-    ]
-    lines = [["model", *head, f"gain over {metrics['baseline']}"]]
-    for name, model in rows_of(metrics):
-        first = columns[0]
-        cells = [_interval(model[column]) if column == first else f"{model[column]['value']:.3f}" for column in columns]
-        gain = model[first].get("gain")
-        lines.append([shown_name(name, model), *cells, _gain(gain) if gain else ""])
+    """A Markdown table: purchase and relevance NDCG with intervals, and the paired gains over the baseline."""
+    columns = metric_columns(metrics)
+    judged = [columns[0], *(name for name in columns if name.startswith("relevance"))]  # with intervals and gains
+    heads = [_head(name, metrics["label"]) for name in columns]
+    gains = [f"{'relevance ' if name != columns[0] else ''}gain over {metrics['baseline']}" for name in judged]
+    lines = [["model", *heads, *gains]]
+    for name, model in sorted_models(metrics):
+        cells = [_interval(model[c]) if c in judged else f"{model[c]['value']:.3f}" for c in columns]
+        gained = [_gain(model[c]["gain"]) if "gain" in model[c] else "" for c in judged]
+        lines.append([display_name(name, model), *cells, *gained])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     rows = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
     ]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    groups = f"{metrics['positive_test_groups']:,} positive test groups of {metrics['test_groups']:,}"
-    note = f"{groups}; brackets: {metrics['confidence']:.0%} bootstrap intervals; "
-    note += "teachers see privileged features, so cannot serve."
-    return [rows[0], rule, *rows[1:], "", note]
+    return [rows[0], rule, *rows[1:], "", _note(metrics)]
 
 
-def shown_name(name: str, model: dict[str, Any]) -> str:
+def _head(column: str, label: str) -> str:
+    return (
+        f"{label} {column.upper()}" if column.startswith("ndcg") else column.replace("_", " ").replace("ndcg", "NDCG")
+    )
+
+
+def _note(metrics: dict[str, Any]) -> str:
+    """How many groups the figures are means of, what the brackets are, and how BM25 was tuned."""
+    parts = [f"{metrics['positive_test_groups']:,} positive test groups of {metrics['test_groups']:,}"]
+    if metrics["relevance_test_groups"]:
+        parts.append(f"relevance on all {metrics['relevance_test_groups']:,} test groups that have a relevant item")
+    parts.append(f"brackets: {metrics['confidence']:.0%} bootstrap intervals")
+    if bm25 := metrics["bm25"]:
+        parts.append(f"BM25: k1 {bm25['k1']:g} and b {bm25['b']:g}, of {bm25['trials']} tried on validation")
+    parts.append("teachers see privileged features, so cannot serve.")
+    return "; ".join(parts)
+
+
+def display_name(name: str, model: dict[str, Any]) -> str:
     if model["kind"] in ("teacher", "imputed"):
         return f"teacher: {name.removeprefix('teacher_').replace('_imputed_', ', imputed ')}"
-    return NAMES.get(name, name)
+    return _DISPLAY_NAMES.get(name, name)
 
 
 def gain_line(metrics: dict[str, Any]) -> str:
     """`student gain: +11.3% purchase NDCG@8 [+8.1%, +14.6%] over no-distillation`."""
-    name, column = metrics["exported"], columns_of(metrics)[0]
+    name, column = metrics["exported"], metric_columns(metrics)[0]
     gain = metrics["models"][name][column].get("gain")
     baseline = metrics["baseline"].replace("_", "-")
     if gain is None:

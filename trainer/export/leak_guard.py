@@ -8,11 +8,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from features.errors import InputError
 from features.spec import FeatureSpec
-from trainer.ranker import CATEGORY
+from trainer.models.ranker import CATEGORY
 
 
 def refuse_privileged(directory: str, spec: FeatureSpec) -> None:
-    """Reads a saved SavedModel, signatures and graph, and refuses it when it can reach what serving may not see.
+    """Refuses a SavedModel whose signatures or graph can read a feature that serving may not see.
 
     Errors: InputError naming the feature and where it was found.
     """
@@ -20,7 +20,7 @@ def refuse_privileged(directory: str, spec: FeatureSpec) -> None:
         saved = saved_model_pb2.SavedModel.FromString(file.read())
     hidden = {feature.name for feature in spec if feature.role != "regular"}
     allowed = {feature.name for feature in spec.regular} | {"item_count", "examples", "text"}
-    for where, name in inputs_of(saved):
+    for where, name in graph_inputs(saved):
         if name in hidden or (where.startswith("signature") and name not in allowed):
             role = spec[name].role if name in spec else "not in the spec"
             raise InputError(
@@ -29,8 +29,8 @@ def refuse_privileged(directory: str, spec: FeatureSpec) -> None:
             )
 
 
-def inputs_of(saved: Any) -> Iterator[tuple[str, str]]:
-    """(where, name) of everything that a SavedModel reads: signature inputs, placeholders, and parsed features."""
+def graph_inputs(saved: Any) -> Iterator[tuple[str, str]]:
+    """Yields (where, name) of all inputs of a SavedModel: signature inputs, placeholders and parsed features."""
     for meta in saved.meta_graphs:
         for signature, definition in meta.signature_def.items():
             for name in definition.inputs:
@@ -38,7 +38,7 @@ def inputs_of(saved: Any) -> Iterator[tuple[str, str]]:
         yield from (("the graph", node.name) for node in meta.graph_def.node if node.op == "Placeholder")
         for function in meta.graph_def.library.function:
             where = f"function {function.signature.name}"
-            # where a function takes the trainer's own dict of privileged tensors, TensorFlow joins the two names
+            # TensorFlow names a tensor of the dict argument `privileged` by joining both names
             yield from ((where, a.name.removeprefix("privileged_")) for a in function.signature.input_arg)
             yield from ((where, node.name) for node in function.node_def if node.op == "Placeholder")
         yield from _parsed_names(meta.graph_def)
@@ -48,10 +48,10 @@ def inputs_of(saved: Any) -> Iterator[tuple[str, str]]:
 
 
 def _parsed_names(graph: Any) -> Iterator[tuple[str, str]]:
-    """Every string by which the graph could pick a feature from examples.
+    """Yields every string constant that the graph could use to select a feature from examples.
 
-    These are the constants in a function that parses or decodes, in those that call it, and those handed to either:
-    a name may reach the parser by any way inside, or be compared with the keys of a decoded map.
+    These are constants in functions that parse or decode, in their callers, and constants passed to either: a name may
+    reach the parser on any path, or be compared with the keys of a decoded map.
     """
     bodies = {function.signature.name: function.node_def for function in graph.library.function}
     parsing = {name for name, nodes in bodies.items() if any(_parses(node) for node in nodes)}

@@ -1,4 +1,4 @@
-"""Equation 1: the data loss over positive groups beside the teachers' loss over all groups."""
+"""The distillation objective, equation 1: data loss over positive groups plus teacher loss over all groups."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from typing import Literal
 
 import tensorflow as tf
 
-from trainer.losses import LOSSES, Loss
-from trainer.rank_distil import rank_distil_loss
+from trainer.losses.rank_distil import rank_distil_loss
+from trainer.losses.ranking import LOSSES, Loss
 from trainer.recipes import LossName, Recipe, Targets
 
 TeacherLoss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
@@ -16,17 +16,17 @@ TeacherLoss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 @dataclass(frozen=True)
 class Objective:
-    """Equation 1's choices."""
+    """Losses and weights of equation 1."""
 
     data_loss: Loss
     teacher_loss: TeacherLoss | None = None
     data_weight: float = 1.0  # alpha, in [0, 1]
     data_loss_groups: Literal["positive", "all"] = "positive"
-    teacher_weights: tuple[float, ...] = ()  # in the teachers' order; empty: equal
+    teacher_weights: tuple[float, ...] = ()  # in the order of the teachers; empty: equal
 
 
 def objective_of(recipe: Recipe, loss: LossName) -> Objective:
-    """A recipe's objective; `loss` is its data loss, and its teacher loss where it names no other."""
+    """A recipe's objective. loss: its data loss, and its teacher loss unless the recipe names another."""
     return Objective(
         LOSSES[loss],
         _teacher_loss(recipe, recipe.teacher_loss or loss),
@@ -44,7 +44,7 @@ def _teacher_loss(recipe: Recipe, name: LossName) -> TeacherLoss:
 
 
 def labels_from(teacher: tf.Tensor, mask: tf.Tensor, targets: Targets) -> tf.Tensor:
-    """A teacher's logits t as the labels of a loss: float32 [groups, items], 0 on padding.
+    """Transforms a teacher's logits t to labels: float32 [groups, items], 0 on padding.
 
     probability: sigma(t / temperature), Yang et al. 2022, eq. 1. affine: max(slope * t + offset, 0), Qin et al. 2023
     (SDR), eq. 10. softmax: of t / temperature over a group's items, ibid., 4.4. score: t itself, for `mse`.
@@ -68,16 +68,15 @@ def distillation_loss(
     group_weights: tf.Tensor,
     objective: Objective,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The two terms whose sum is minimised: alpha * data loss, and (1 - alpha) * (weighted) mean over teachers of the
-    teacher loss, each summed over the batch.
+    """The two terms of equation 1: alpha * data loss, and (1 - alpha) * (weighted) mean of the teacher losses.
 
-    Both are sums over items; the caller divides both by the batch's items, so that labels, being sparse, leave the
-    greater part to the teachers: that is what makes the method work.
+    Both are sums over the batch's items; the caller divides both by the same number of items. Labels are sparse, so the
+    teachers have the larger share, which the method relies on.
 
     scores, labels: float32 [groups, items]; mask: bool [groups, items]; group_weights: float32 [groups].
     teacher_logits: float32 [groups, items, teachers], constants; teachers may be 0.
     Returns two float32 scalars; without teachers the second is 0.
-    Source: Yang et al. 2022, eq. 1; Table 5 for the groups that the data loss counts.
+    Source: Yang et al. 2022, eq. 1; Table 5 for `data_loss_groups`.
     """
     data = objective.data_loss(labels, scores, mask) * group_weights
     if objective.data_loss_groups == "positive":
@@ -96,5 +95,5 @@ def distillation_loss(
 
 
 def is_positive_group(labels: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """bool [groups]: whether some real item has a positive label; all other groups are unlabelled, not negative."""
+    """bool [groups]: whether a real item has a positive label; other groups are unlabelled, not negative."""
     return tf.reduce_any(tf.logical_and(labels > 0.0, mask), axis=1)

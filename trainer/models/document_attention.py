@@ -1,9 +1,9 @@
-"""What the other items of a query group say about one: attention among them, crossed into each item's state."""
+"""Attention among the items of a query group, combined with each item's state (latent cross)."""
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
-from trainer.config import InteractionConfig
+from trainer.architecture import InteractionConfig
 
 
 class LatentCross(tf.keras.layers.Layer):
@@ -20,10 +20,10 @@ class LatentCross(tf.keras.layers.Layer):
         )
 
     def build(self, shape: tf.TensorShape) -> None:
-        # from zero: at first the group says nothing, and the ranker is the MLP that it would be without it
+        # zero initialisation: the untrained layer is the identity
         self.projection = tf.keras.layers.Dense(shape[-1], kernel_initializer="zeros", name="projection")
 
     def call(self, states: tf.Tensor, inputs: tf.Tensor, mask: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """states [groups, items, width], the inputs that they were made of, mask -> new states, of the same shape."""
+        """states [groups, items, width], the score head's inputs, mask -> new states of the same shape."""
         attended = self.attention((inputs, mask), training=training)
         return states * (1.0 + self.projection(attended))

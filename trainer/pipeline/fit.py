@@ -1,5 +1,6 @@
-"""From a dataset to an exported student: the story that `python -m trainer fit` tells."""
+"""The steps of `python -m trainer fit`: from a dataset to an exported student."""
 
+import re
 import time
 from typing import Any
 
@@ -8,67 +9,86 @@ import yaml
 
 from features.errors import InputError
 from trainer.config import TrainerConfig
-from trainer.evaluate import evaluate
-from trainer.export import export_student
-from trainer.recipes import OF_PROBABILITIES
-from trainer.references import read_relevance
-from trainer.report import write_report
-from trainer.run import Run
-from trainer.stages import write_file
-from trainer.students import train_student
-from trainer.summary import print_summary
-from trainer.teachers import train_teacher
+from trainer.evaluation.summary import print_summary
+from trainer.pipeline.evaluate import evaluate
+from trainer.pipeline.export import export_student
+from trainer.pipeline.inputs import DataPaths, describe_dataset
+from trainer.pipeline.query_groups import check_relevance
+from trainer.pipeline.report import write_report
+from trainer.pipeline.run import Run
+from trainer.pipeline.students import train_student
+from trainer.pipeline.teachers import train_teacher
+from trainer.recipes import PROBABILITY_LOSSES
+from trainer.storage.stages import claim_workdir, write_file
+
+# TensorFlow's message of assert_cardinality
+_CARDINALITY_ERROR = re.compile(r"expected to contain (\d+) elements but contained ((?:only|at least) \d+)")
 
 
-def fit(config: TrainerConfig, workdir: str) -> dict[str, Any]:
+def fit(config: TrainerConfig, data: DataPaths, workdir: str) -> dict[str, Any]:
     """Trains teachers and every recipe, evaluates, reports and exports; finished stages are skipped.
 
-    Returns the metrics, as metrics.json has them. Errors: InputError.
+    Returns the content of metrics.json. Errors: InputError.
     """
     try:
-        return _fit(Run(config, workdir))
+        return _fit(Run(config, data, workdir))
     except tf.errors.DataLossError:
         raise InputError(
-            f"a file of dataset {config.data.dataset} or of {workdir}/teacher_scores is cut short or damaged, expected "
+            f"a file of dataset {data.dataset} or of {workdir}/teacher_scores is cut short or damaged, expected "
             "whole TFRecords: run build_elwc again, or remove teacher_scores"
         ) from None
+    except tf.errors.NotFoundError as error:
+        raise InputError(f"a file that the run reads is gone ({_reason(error)}): make its directory again") from None
+    except tf.errors.FailedPreconditionError as error:
+        if (counted := _CARDINALITY_ERROR.search(error.message)) is None:
+            raise
+        raise InputError(
+            f"dataset {data.dataset}: a split has {counted[2]} groups, expected {counted[1]}, as its manifest counts: "
+            "run build_elwc again"
+        ) from None
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """The message of a TensorFlow error, without the stack and the operation's name."""
+    return str(error.message).split("\n\t [[")[0].rstrip().rpartition("\n")[2]
 
 
 def _fit(run: Run) -> dict[str, Any]:
     started, config = time.monotonic(), run.config
-    if config.data.relevance is not None:
-        read_relevance(config.data.relevance)  # evaluation reads it at the end; a wrong one should show now
-    _say(f"fit {config.name} into {run.workdir}")
+    _print_stage(f"fit {config.name} into {run.workdir}")
     _describe(run)
+    if covered := check_relevance(run):  # evaluation reads it at the end; a wrong file should fail now
+        print(f"  {covered}")
+    claim_workdir(run.workdir, config.name)
     write_file(f"{run.workdir}/config.yaml", yaml.safe_dump(config.resolved, sort_keys=False).encode())
     metrics = train_and_evaluate(run)
     write_report(run, metrics)
     version = export_student(run, metrics)
     written = f"{run.workdir}/report.html, {run.workdir}/metrics.json and {version}"
-    _say(f"wrote {written} in {time.monotonic() - started:.0f} s")
+    _print_stage(f"wrote {written} in {time.monotonic() - started:.0f} s")
     print_summary(metrics)
     return metrics
 
 
 def train_and_evaluate(run: Run) -> dict[str, Any]:
-    """Every teacher, then every recipe, then all of them on the test split. Returns the metrics. Errors: InputError."""
+    """Trains every teacher and every recipe, then evaluates them. Returns the metrics. Errors: InputError."""
     _refuse_grades_as_probabilities(run)
     for teacher in run.config.teachers.values():
-        _say(f"teacher {teacher.name} sees {', '.join(teacher.sees) or 'what the student sees'}")
+        _print_stage(f"teacher {teacher.name} sees {', '.join(teacher.sees) or 'what the student sees'}")
         train_teacher(run, teacher)
     for recipe in run.config.recipes.values():
-        _say(f"student {recipe.name}")
+        _print_stage(f"student {recipe.name}")
         train_student(run, recipe)
-    _say("evaluate every model on the test split")
+    _print_stage("evaluate every model on the test split")
     return evaluate(run)
 
 
 def _refuse_grades_as_probabilities(run: Run) -> None:
-    """Errors: InputError when a label goes beyond 1 and a loss takes labels for probabilities."""
+    """Errors: InputError when labels exceed 1 and a loss needs probabilities."""
     label = run.config.spec.label.name
     largest = run.statistics("train").features[label].maximum
     for where, training in run.config.trainings.items():
-        if training.loss in OF_PROBABILITIES and isinstance(largest, float) and largest > 1.0:
+        if training.loss in PROBABILITY_LOSSES and isinstance(largest, float) and largest > 1.0:
             raise InputError(
                 f"{where}: {training.loss} takes labels for probabilities, but {label!r} goes up to {largest:g}: "
                 "choose a loss for graded labels, such as softmax or lambda_rank"
@@ -76,6 +96,9 @@ def _refuse_grades_as_probabilities(run: Run) -> None:
 
 
 def _describe(run: Run) -> None:
+    print(f"  {describe_dataset(run.data.dataset, run.inputs.dataset)}")
+    if run.data.vocabulary is not None:
+        print(f"  vocabulary {run.data.vocabulary}: {len(run.inputs.vocabulary):,} pieces")
     for name, split in run.inputs.dataset.splits.items():
         share = split.groups_with_label / max(split.groups, 1)
         positive = f"{split.groups_with_label:,} with a {run.config.spec.label.name}"
@@ -84,5 +107,5 @@ def _describe(run: Run) -> None:
         print("  checkpoints are chosen on the TEST split (select_on): the figures flatter those models")
 
 
-def _say(line: str) -> None:
+def _print_stage(line: str) -> None:
     print(f"== {line}", flush=True)

@@ -1,4 +1,4 @@
-"""report.html: the table, the bar chart with intervals and the learning curves of a run, in one file."""
+"""Writes report.html: the table, the bar chart with intervals and the learning curves of a run, in one file."""
 
 import base64
 import io
@@ -8,16 +8,16 @@ import jinja2
 import yaml
 from matplotlib.figure import Figure
 
-from trainer.run import Run, load_history
-from trainer.stages import write_file
-from trainer.students import student_directory
-from trainer.summary import columns_of, gain_line, rows_of, shown_name, table_lines
-from trainer.teachers import directory_of
-from trainer.training import History
+from trainer.evaluation.summary import display_name, gain_line, metric_columns, sorted_models, table_lines
+from trainer.pipeline.run import Run, load_history
+from trainer.pipeline.students import student_directory
+from trainer.pipeline.teachers import teacher_directory
+from trainer.storage.stages import write_file
+from trainer.training.fit_ranker import History
 
-COLOURS = {"reference": "#9aa5b1", "teacher": "#d9a441", "imputed": "#e8cf9c", "student": "#2f6fb3"}
+_COLOURS_BY_KIND = {"reference": "#9aa5b1", "teacher": "#d9a441", "imputed": "#e8cf9c", "student": "#2f6fb3"}
 
-PAGE = jinja2.Environment(autoescape=True).from_string(
+_PAGE = jinja2.Environment(autoescape=True).from_string(
     """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{{ task }}: report</title>
@@ -42,13 +42,13 @@ pre{background:#f4f6f8;padding:1rem;overflow:auto}</style>
 
 def write_report(run: Run, metrics: dict[str, Any]) -> None:
     """Writes report.html beside metrics.json."""
-    histories = {f"teacher: {t.name}": load_history(directory_of(run, t)) for t in run.config.teachers.values()}
+    histories = {f"teacher: {t.name}": load_history(teacher_directory(run, t)) for t in run.config.teachers.values()}
     trained = [recipe for recipe in run.config.recipes.values() if not recipe.averages]
     histories |= {recipe.name: load_history(student_directory(run, recipe)) for recipe in trained}
     table = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in table_lines(metrics) if line.startswith("| ")
     ]
-    page = PAGE.render(
+    page = _PAGE.render(
         task=run.config.name,
         gain=gain_line(metrics),
         head=table[0],
@@ -63,16 +63,16 @@ def write_report(run: Run, metrics: dict[str, Any]) -> None:
 
 def bar_chart(metrics: dict[str, Any]) -> Figure:
     """Every model's first metric with its interval, coloured by kind."""
-    column = columns_of(metrics)[0]
-    rows = rows_of(metrics)[::-1]
+    column = metric_columns(metrics)[0]
+    rows = sorted_models(metrics)[::-1]
     figure = Figure(figsize=(8.5, 0.38 * len(rows) + 1.4))
     axes = figure.subplots()
     values = [model[column] for _, model in rows]
     # a perfect model's mean and quantiles may differ in their last digit, either way
     errors = [[max(v["value"] - v["low"], 0.0) for v in values], [max(v["high"] - v["value"], 0.0) for v in values]]
-    colours = [COLOURS[model["kind"]] for _, model in rows]
+    colours = [_COLOURS_BY_KIND[model["kind"]] for _, model in rows]
     axes.barh(
-        [shown_name(*row) for row in rows],
+        [display_name(*row) for row in rows],
         [v["value"] for v in values],
         xerr=errors,
         color=colours,
@@ -108,7 +108,7 @@ def learning_curves(histories: dict[str, History]) -> Figure:
 
 
 def save_chart(metrics: dict[str, Any], path: str) -> None:
-    """The bar chart as a PNG file."""
+    """Writes the bar chart as a PNG file."""
     write_file(path, base64.b64decode(_png(bar_chart(metrics))))
 
 

@@ -1,8 +1,6 @@
-"""A run: what it reads, what it knows of the data, and its models, each a stage in the run's directory."""
+"""A run: its inputs, the statistics of its data, and its models, each a stage in the run's directory."""
 
-import hashlib
 import json
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -10,135 +8,134 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from features.errors import InputError
-from features.manifest import DatasetManifest, SplitStatistics, VocabularyManifest, stage_key
+from features.manifest import SplitStatistics, stage_key
+from trainer.architecture import StudentConfig
 from trainer.config import TrainerConfig, TrainingConfig
-from trainer.data import DatasetSplit, KeptBatches, as_it_is, positive_only, scoring_batches, with_label
-from trainer.preprocessing import Preprocessor
-from trainer.ranker import ARCHITECTURE, Ranker
+from trainer.data.batches import (
+    DatasetSplit,
+    Groups,
+    InMemoryBatches,
+    no_autograph,
+    positive_only,
+    scoring_batches,
+    with_label,
+)
+from trainer.data.preprocessing import Preprocessor
+from trainer.models.encoder_directory import EncoderDirectory
+from trainer.models.pretrained_encoder import LateInteractionEncoder
+from trainer.models.ranker import ARCHITECTURE, Ranker
+from trainer.pipeline.inputs import DataPaths, open_inputs
 from trainer.recipes import TeacherConfig
-from trainer.stages import read_file, read_manifest
-from trainer.text import Tokeniser, read_vocabulary
-from trainer.training import History, strategy_of
+from trainer.storage.stages import is_up_to_date, make_stage, read_file, stage_folder
+from trainer.training.fit_ranker import History, strategy_of
+from trainer.training.frozen_states import FrozenStates, write_frozen_states
 
 WEIGHTS = "weights"  # a tf.train.Checkpoint in a model's directory
 HISTORY = "history.json"
-SPLITS = {"train": "to learn from", "valid": "to choose checkpoints by", "test": "to measure on"}
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The complete, matching inputs of a run."""
-
-    dataset: DatasetManifest
-    vocabulary: list[str]  # empty for a spec without regular text
-    keys: dict[str, str]  # stage keys: dataset, vocabulary
-
-
-def open_inputs(config: TrainerConfig) -> Inputs:
-    """Reads the manifests. Errors: InputError for one that is missing, incomplete or made with other features."""
-    dataset = read_manifest(config.data.dataset, DatasetManifest)
-    config.spec.refuse_difference(dataset.spec, f"dataset {config.data.dataset}", "run build_elwc with this task file")
-    for name, purpose in SPLITS.items():
-        split = dataset.splits.get(name)
-        if split is None or not split.groups_with_label:
-            raise InputError(
-                f"dataset {config.data.dataset}: {name} has {split.groups if split else 0} groups and none with a "
-                f"{config.spec.label.name}, expected some {purpose}: bring logs of more requests, or give {name} a "
-                "larger share in `dataset:`"
-            )
-    keys = {"dataset": dataset.stage_key}
-    if not any(feature.is_text for feature in config.spec.regular):
-        return Inputs(dataset, [], keys)
-    if config.data.vocabulary is None:
-        raise InputError("data.vocabulary is missing, expected the directory that build_vocabulary wrote")
-    manifest = read_manifest(config.data.vocabulary, VocabularyManifest)
-    if manifest.fingerprint != config.spec.fingerprint:
-        raise InputError(
-            f"vocabulary {config.data.vocabulary} was learned with other features, {manifest.fingerprint[:12]}, "
-            f"expected {config.spec.fingerprint[:12]}: run build_vocabulary again"
-        )
-    content = read_file(f"{config.data.vocabulary}/vocabulary.txt", "run build_vocabulary again")
-    found = hashlib.sha256(content).hexdigest()
-    if found != manifest.sha256:
-        raise InputError(
-            f"vocabulary {config.data.vocabulary}: vocabulary.txt has SHA-256 {found[:12]}, expected "
-            f"{manifest.sha256[:12]}, which its manifest says: run build_vocabulary again"
-        )
-    return Inputs(dataset, read_vocabulary(content.decode()), {**keys, "vocabulary": manifest.stage_key})
 
 
 class Run:
-    """What every step of `fit` shares. The splits are opened when first asked for.
+    """State that all steps of `fit` share. Splits are opened on first use.
 
-    workdir: the run's directory.
+    data: where the inputs are. workdir: the run's directory.
     """
 
-    def __init__(self, config: TrainerConfig, workdir: str) -> None:
-        self.config, self.workdir = config, workdir.rstrip("/")
+    def __init__(self, config: TrainerConfig, data: DataPaths, workdir: str) -> None:
+        self.config, self.data, self.workdir = config, data, workdir.rstrip("/")
         if not self.workdir:
             raise InputError(f"workdir is {workdir!r}, expected a directory of the run's own: give one with --workdir")
-        self.inputs = open_inputs(config)
-        tokeniser = Tokeniser(self.inputs.vocabulary) if self.inputs.vocabulary else None
-        self.preprocessor = Preprocessor(
-            config.spec, self.statistics("train").features, config.student, tokeniser, config.spec.privileged
-        )
         self.strategy = strategy_of(config.training.devices)
-        self.trained: dict[str, Ranker] = {}  # by their stages' directories: what need not be loaded to be evaluated
+        self.inputs = open_inputs(config, data)
+        self.preprocessor = Preprocessor(
+            config.spec,
+            self.statistics("train").features,
+            config.student,
+            self.inputs.tokeniser(),
+            config.spec.privileged,
+        )
+        self._splits: dict[str, DatasetSplit] = {}
+        self.trained: dict[str, Ranker] = {}  # by stage directory: evaluated without loading
         tf.keras.mixed_precision.set_global_policy(config.training.precision)
 
     def statistics(self, split: str) -> SplitStatistics:
         return self.inputs.dataset.splits[split]
 
-    @cached_property
+    @property
     def train(self) -> DatasetSplit:
-        return self._split("train")
+        return self.split("train")
 
-    @cached_property
+    @property
     def valid(self) -> DatasetSplit:
-        return self._split("valid")
+        return self.split("valid")
 
-    @cached_property
+    @property
     def test(self) -> DatasetSplit:
-        return self._split("test")
+        return self.split("test")
+
+    def split(self, name: str) -> DatasetSplit:
+        """A split of the dataset, opened once."""
+        if name not in self._splits:
+            spec, directory = self.config.spec, self.data.dataset
+            self._splits[name] = DatasetSplit(
+                directory, name, self.inputs.dataset, spec, self.preprocessor, self.caches
+            )
+        return self._splits[name]
 
     @property
     def tensorboard(self) -> str:
-        """The directory of learning curves, one of each model, as TensorBoard reads them."""
+        """The directory of the models' TensorBoard logs."""
         return f"{self.workdir}/tensorboard"
 
-    def _split(self, name: str) -> DatasetSplit:
-        cache = self.config.training.cache == "memory"
-        return DatasetSplit(self.config.data.dataset, name, self.config.spec, self.preprocessor, cache)
+    @property
+    def caches(self) -> bool:
+        """Whether tokenised groups are kept in memory."""
+        return self.config.training.cache == "memory"
+
+    def cached(self, groups: Groups) -> Groups:
+        """The groups, cached in memory if the task's `cache` is `memory`."""
+        return groups.cache() if self.caches else groups
 
     @cached_property
-    def validation(self) -> KeptBatches:
+    def validation(self) -> InMemoryBatches:
         """The positive groups of the validation split."""
-        return self._positive(self.valid)
+        return self._positive(self.valid, self.config.spec.label.name)
 
     @cached_property
-    def testing(self) -> KeptBatches:
+    def testing(self) -> InMemoryBatches:
         """The positive groups of the test split."""
-        return self._positive(self.test)
+        return self._positive(self.test, self.config.spec.label.name)
 
-    def choosing(self, training: TrainingConfig) -> KeptBatches:
-        """The positive groups that choose a model's checkpoint."""
+    @cached_property
+    def all_testing(self) -> InMemoryBatches:
+        """Every group of the test split, positive or not."""
+        return InMemoryBatches(scoring_batches(with_label(self.test.groups, self.config.spec.label.name)))
+
+    def selection_batches(self, training: TrainingConfig, learns: str | None = None) -> InMemoryBatches:
+        """The groups that select a model's checkpoint: those with a positive label, or with what it learns instead."""
+        if learns is not None:
+            return self._positive(self.valid if training.select_on == "valid" else self.test, learns)
         return self.validation if training.select_on == "valid" else self.testing
 
-    def _positive(self, split: DatasetSplit) -> KeptBatches:
-        return KeptBatches(scoring_batches(positive_only(with_label(split.groups, self.config.spec.label.name))))
+    def _positive(self, split: DatasetSplit, label: str) -> InMemoryBatches:
+        return InMemoryBatches(scoring_batches(positive_only(with_label(split.groups, label))))
 
     @property
     def pieces(self) -> int:
-        """The pieces that a ranker embeds; 0 where items have no text that a query's could be compared with."""
+        """Size of the ranker's vocabulary; 0 if items have no text."""
         item_features = self.config.spec.at("item", self.config.spec.regular)
         return len(self.inputs.vocabulary) if any(f.is_text for f in item_features) else 0
 
     @cached_property
     def idf(self) -> NDArray[np.float32]:
-        """The weight of each piece, from the training split's items: log(1 + items / (1 + items that hold it))."""
+        """The weight of each piece, from the training split's items: log(1 + items / (1 + items that hold it)).
+
+        Empty if the vocabulary is.
+        """
+        if not self.pieces:
+            return np.zeros(0, np.float32)
         held, items = np.zeros(self.pieces), 0
         for batch in scoring_batches(
-            self.train.groups.map(as_it_is(lambda g: {"tokens": g["regular"]["item_tokens"], "mask": g["mask"]}))
+            self.train.groups.map(no_autograph(lambda g: {"tokens": g["regular"]["item_tokens"], "mask": g["mask"]}))
         ):
             tokens = np.sort(batch["tokens"].numpy()[batch["mask"].numpy()], axis=1)
             first = np.diff(tokens, axis=1, prepend=-1) != 0
@@ -150,35 +147,88 @@ class Run:
     def new_ranker(
         self, teacher: TeacherConfig | None = None, training: TrainingConfig | None = None, seed: int | None = None
     ) -> Ranker:
-        """A freshly initialised, built ranker on the run's devices.
+        """A newly initialised, built ranker on the run's devices. Sets the global random seed.
 
-        teacher: None for a student. training: whose dropout and noise it takes; None for one that only scores.
+        teacher: None for a student. training: gives dropout and noise; None for a ranker that only scores.
         seed: None for the task's.
         """
         config = self.config
         architecture = config.teacher_architecture[teacher.name] if teacher else config.student
+        return self._built(architecture, teacher, training, config.seed if seed is None else seed)
+
+    def zero_shot_rankers(self) -> list[Ranker]:
+        """For each pretrained encoder, an untrained ranker that ranks by its cosine: all its layers."""
+        student, rankers = self.config.student, []
+        for path, source in self.inputs.pretrained.items():
+            architecture = StudentConfig(
+                pretrained=path,
+                split_layers=source.config.num_hidden_layers,
+                freeze=source.config.num_hidden_layers,
+                max_context_tokens=student.max_context_tokens,
+                max_item_tokens=student.max_item_tokens,
+            )
+            rankers.append(self._built(architecture, None, None, self.config.seed))
+        return rankers
+
+    def _built(
+        self, architecture: StudentConfig, teacher: TeacherConfig | None, training: TrainingConfig | None, seed: int
+    ) -> Ranker:
+        config = self.config
         sees = tuple(config.spec[name] for name in teacher.sees) if teacher else ()
         sizes = {name: len(values) for name, values in self.preprocessor.categories.items()}
         dropout, noise = (training.dropout, training.input_noise) if training else (0.0, 0.0)
-        tf.keras.utils.set_random_seed(config.seed if seed is None else seed)
+        # read before the seed is set: the first read may draw random numbers
+        example, idf = self.train.example, self.idf
+        tf.keras.utils.set_random_seed(seed)
         with self.strategy.scope():
             sees_regular = teacher is None or teacher.sees_regular
-            model = Ranker(config.spec, architecture, self.pieces, sizes, sees, sees_regular, dropout, noise)
-            example = self.train.example
+            source = self.inputs.pretrained[architecture.pretrained] if architecture.pretrained else None
+            model = Ranker(config.spec, architecture, self.pieces, sizes, sees, sees_regular, dropout, noise, source)
             model(example["regular"], {f.name: example["privileged"][f.name] for f in sees}, example["mask"])
             if model.reads_text:
-                model.idf.assign(self.idf)
+                model.idf.assign(idf)
+            if source is not None:
+                model.assign_pretrained(source)
+                model.frozen = self._frozen_states(model, source)
         return model
 
+    def _frozen_states(self, model: Ranker, source: EncoderDirectory) -> FrozenStates | None:
+        """The states of the dataset's texts behind the encoder's frozen layers, a stage; None where none are frozen."""
+        encoder = model.encoder
+        if not isinstance(encoder, LateInteractionEncoder) or not encoder.frozen_apart:
+            return None
+        key = stage_key(
+            encoder=source.fingerprint,
+            layers=encoder.kept[: encoder.frozen_apart],
+            limits=(encoder.config.max_context_tokens, encoder.config.max_item_tokens),
+            dataset=self.inputs.keys["dataset"],
+        )
+        directory = f"{self.workdir}/frozen_states/{key[:12]}"
+
+        def make(folder: str) -> dict[str, object]:
+            print(f"  states of every distinct text behind {encoder.frozen_apart} frozen layers", flush=True)
+            batches = (
+                batch["regular"]
+                for split in self.inputs.dataset.splits
+                for batch in scoring_batches(
+                    self.split(split).groups.map(no_autograph(lambda group: {"regular": group["regular"]}))
+                )
+            )
+            return {"texts": write_frozen_states(encoder, batches, folder)}
+
+        if not is_up_to_date(directory, key):
+            make_stage(directory, key, make)
+        return FrozenStates(stage_folder(directory))
+
     def load_ranker(self, directory: str, teacher: TeacherConfig | None = None) -> Ranker:
-        """The ranker whose weights `save_ranker` left in a stage's directory."""
+        """Loads the ranker whose weights `save_ranker` wrote."""
         model = self.new_ranker(teacher)
-        restored = tf.train.Checkpoint(model=model).read(f"{directory}/{WEIGHTS}")
+        restored = tf.train.Checkpoint(model=model).read(f"{stage_folder(directory)}/{WEIGHTS}")
         restored.assert_existing_objects_matched().expect_partial()
         return model
 
     def key(self, **parts: object) -> str:
-        """The stage key of a model: what it is made from, beside the parts given."""
+        """The stage key of a model: a hash of its inputs, architecture and seed, and of `parts`."""
         student = self.config.student.model_dump(mode="json")
         return stage_key(
             architecture=ARCHITECTURE, inputs=self.inputs.keys, student=student, seed=self.config.seed, **parts
@@ -186,7 +236,7 @@ class Run:
 
 
 def save_ranker(model: Ranker, history: History, directory: str) -> None:
-    """Weights and learning curves into a stage's directory."""
+    """Writes weights and learning curves to the folder of a stage in the making."""
     tf.train.Checkpoint(model=model).write(f"{directory}/{WEIGHTS}")
     with tf.io.gfile.GFile(f"{directory}/{HISTORY}", "w") as file:
         file.write(json.dumps(history.to_json()))
@@ -194,4 +244,4 @@ def save_ranker(model: Ranker, history: History, directory: str) -> None:
 
 def load_history(directory: str) -> History:
     """The learning curves in a stage's directory."""
-    return History(**json.loads(read_file(f"{directory}/{HISTORY}", "train the model again")))
+    return History(**json.loads(read_file(f"{stage_folder(directory)}/{HISTORY}", "train the model again")))

@@ -1,4 +1,4 @@
-"""Trains one ranker: equation 1's steps, validation that chooses the checkpoint, and what happened on the way."""
+"""Trains one ranker: training steps of equation 1, validation that selects the checkpoint, and learning curves."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,23 +11,22 @@ from numpy.typing import NDArray
 
 from features.errors import InputError
 from trainer.config import TrainingConfig
-from trainer.data import Batches, Groups, scoring_batches
-from trainer.distillation import Objective, distillation_loss
-from trainer.losses import Loss
-from trainer.metrics import Floats, ndcg
-from trainer.ranker import Ranker
+from trainer.data.batches import Batches, Groups, scoring_batches
+from trainer.evaluation.metrics import Floats, ndcg
+from trainer.losses.distillation import Objective, distillation_loss
+from trainer.losses.ranking import Loss
+from trainer.models.ranker import Ranker
 
-STEPS_TOGETHER = 25  # steps in one call into the graph
-UNDECAYED = ("bias", "gain")  # parts of the names of weights that neither decay nor l2 touches
-SCORED_TOGETHER = 64  # groups whose validation loss is computed in one call
+STEPS_PER_CALL = 25  # steps in one call into the graph
+VALIDATION_BATCH_GROUPS = 64  # groups whose validation loss is computed in one call
 
 
 @dataclass
 class History:
-    """Learning curves, one entry a validation, and the step that was kept."""
+    """Learning curves, one entry for each validation, and the step whose weights were kept."""
 
     steps: list[int] = field(default_factory=list)
-    training_loss: list[float] = field(default_factory=list)  # a mean over items since the entry before
+    training_loss: list[float] = field(default_factory=list)  # mean over items since the previous entry
     teacher_term: list[float] = field(default_factory=list)  # its part (1 - alpha) * teacher loss; 0 without teachers
     validation_loss: list[float] = field(default_factory=list)  # a mean over the items of positive groups
     validation_ndcg: list[float] = field(default_factory=list)
@@ -49,10 +48,18 @@ class GroupScores:
 
 
 def strategy_of(devices: str) -> tf.distribute.Strategy:
-    """auto: MirroredStrategy over several GPUs, one GPU, or the CPU: whatever TensorFlow finds."""
+    """The distribution strategy; auto: MirroredStrategy for several GPUs, else one GPU, else the CPU.
+
+    Errors: InputError when `devices` needs a GPU and there is none.
+    """
     gpus = tf.config.list_logical_devices("GPU")
+    if not gpus and devices in ("gpu", "all_gpus"):
+        raise InputError(
+            f"training.devices is {devices!r}, expected a GPU, of which TensorFlow finds none: install "
+            "tensorflow[and-cuda] and a driver, or write `devices: auto`"
+        )
     if not gpus:
-        return tf.distribute.get_strategy()  # TensorFlow's own default, which adds nothing to a step
+        return tf.distribute.get_strategy()  # TensorFlow's default, which adds no overhead to a step
     if devices == "cpu":
         return tf.distribute.OneDeviceStrategy("/cpu:0")
     if devices == "gpu" or len(gpus) == 1:
@@ -60,10 +67,12 @@ def strategy_of(devices: str) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy()
 
 
-def inferred(model: Ranker, batches: Batches) -> Iterator[tuple[dict[str, Any], NDArray[np.float32]]]:
-    """Batches of groups, in order, with the model's logits [groups, items] for each."""
+def infer_batches(model: Ranker, batches: Batches) -> Iterator[tuple[dict[str, Any], NDArray[np.float32]]]:
+    """Yields each batch of groups, in order, with the model's logits [groups, items]."""
+    if model.frozen is not None:
+        batches = model.frozen.attached(batches)
     shapes = batches.element_spec
-    # traced once for every shape there is, not anew for each that comes along
+    # traced once with unknown sizes, not again for each new shape
     model.infer.get_concrete_function(shapes["regular"], shapes["privileged"], shapes["mask"])
     for batch in batches:
         yield batch, model.infer(batch["regular"], batch["privileged"], batch["mask"]).numpy()
@@ -76,7 +85,7 @@ def score(model: Ranker, groups: Groups) -> GroupScores:
 
 def score_batches(model: Ranker, batches: Batches) -> GroupScores:
     """Scores batches of labelled groups, in order."""
-    scored = [(b["label"].numpy(), logits, b["mask"].numpy()) for b, logits in inferred(model, batches)]
+    scored = [(b["label"].numpy(), logits, b["mask"].numpy()) for b, logits in infer_batches(model, batches)]
     widest = max(mask.shape[1] for _, _, mask in scored)
     padded = [[np.pad(part, ((0, 0), (0, widest - part.shape[1]))) for part in batch] for batch in scored]
     labels, scores, mask = (np.concatenate(parts) for parts in zip(*padded, strict=True))
@@ -84,30 +93,33 @@ def score_batches(model: Ranker, batches: Batches) -> GroupScores:
 
 
 def mean_loss(loss: Loss, scored: GroupScores) -> float:
-    """A loss's sum over groups, divided by the real items."""
+    """The sum of a loss over groups, divided by the number of real items."""
     total = 0.0
-    for start in range(0, len(scored.mask), SCORED_TOGETHER):  # a pairwise loss of all groups at once may not fit
-        part = slice(start, start + SCORED_TOGETHER)
+    # a pairwise loss of all groups at once may not fit
+    for start in range(0, len(scored.mask), VALIDATION_BATCH_GROUPS):
+        part = slice(start, start + VALIDATION_BATCH_GROUPS)
         labels, scores = (values[part].astype(np.float32) for values in (scored.labels, scored.scores))
         total += float(tf.reduce_sum(loss(labels, scores, scored.mask[part])))
     return total / max(int(scored.mask.sum()), 1)
 
 
 class Training:
-    """One model's training. `train` returns its history and leaves the kept weights in the model."""
+    """Trains one model. `train` returns the history and leaves the best weights in the model."""
 
     def __init__(
         self, model: Ranker, config: TrainingConfig, objective: Objective, strategy: tf.distribute.Strategy
     ) -> None:
         self.model, self.config, self.objective, self.strategy = model, config, objective, strategy
         with strategy.scope():
-            self.optimiser = _optimiser(model, config)
-            # its variables made here, not in the first step, which would then be traced twice
+            self.optimiser = _new_optimiser(model, config)
+            # creates the variables before the first step, which would otherwise be traced twice
             self.optimiser.build(model.trainable_variables)
 
     def train(self, batches: Groups, validation: Batches, report: Callable[[History], None]) -> History:
         """batches: endless. validation: batches of labelled positive groups. report: called at each validation."""
         history, best, best_weights, started = History(), -np.inf, self.model.get_weights(), time.monotonic()
+        if self.model.frozen is not None:
+            batches = self.model.frozen.attached(batches).prefetch(2)
         iterator = iter(self.strategy.experimental_distribute_dataset(batches))
         several_steps = tf.function(self._several_steps, autograph=False)  # converting the model takes seconds
         step, since_best = 0, 0
@@ -115,16 +127,16 @@ class Training:
             terms, items = np.zeros(2), 0  # equation 1's two, summed over items
             target = min(step + self.config.evaluate_every, self.config.steps)
             while step < target:
-                now = min(STEPS_TOGETHER, target - step)
-                summed, counted = several_steps(iterator, tf.constant(now))
-                terms, items, step = terms + summed.numpy(), items + int(counted), step + now
+                call_steps = min(STEPS_PER_CALL, target - step)
+                summed, counted = several_steps(iterator, tf.constant(call_steps))
+                terms, items, step = terms + summed.numpy(), items + int(counted), step + call_steps
             if not np.isfinite(terms.sum()):
                 raise InputError(
                     f"training diverged: the loss is {terms.sum()} at step {step}, expected a finite number. "
                     "Lower learning_rate or clip_norm in the task file"
                 )
             if self.config.averaging:
-                # what is judged and kept is the running average of the weights; training goes on from the last ones
+                # validates and keeps the running average of the weights; training continues from the last weights
                 running = self.model.get_weights()
                 self.optimiser.finalize_variable_values(self.model.trainable_variables)
             value = self._validate(history, validation, step, terms / max(items, 1))
@@ -150,50 +162,50 @@ class Training:
         return -history.validation_loss[-1] if self.config.select_by == "loss" else history.validation_ndcg[-1]
 
     def _several_steps(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        def one_more(step: tf.Tensor, terms: tf.Tensor, items: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            of_step, counted = self.strategy.run(self.train_step, args=(next(iterator),))
-            of_step = self.strategy.reduce(tf.distribute.ReduceOp.SUM, of_step, axis=None)
+        def loop_body(step: tf.Tensor, terms: tf.Tensor, items: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            step_terms, counted = self.strategy.run(self.train_step, args=(next(iterator),))
+            step_terms = self.strategy.reduce(tf.distribute.ReduceOp.SUM, step_terms, axis=None)
             counted = self.strategy.reduce(tf.distribute.ReduceOp.SUM, counted, axis=None)
-            return step + 1, terms + of_step, items + counted
+            return step + 1, terms + step_terms, items + counted
 
         start = (tf.constant(0), tf.zeros([2]), tf.constant(0, tf.int64))
-        # one step at a time: steps that overlap race for the generators, and the seed no longer decides what they draw
-        _, terms, items = tf.while_loop(lambda step, *_: step < steps, one_more, start, parallel_iterations=1)
+        # parallel steps would race for the random generators, so that the seed would not determine their draws
+        _, terms, items = tf.while_loop(lambda step, *_: step < steps, loop_body, start, parallel_iterations=1)
         return terms, items
 
     def train_step(self, batch: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
-        """One step. Returns equation 1's two terms, float32 [2], summed over items, and how many items there were."""
+        """One step. Returns equation 1's two terms, float32 [2], summed over items, and the number of items."""
         mask = batch["mask"]
-        here = tf.math.count_nonzero(mask)
+        local_items = tf.math.count_nonzero(mask)
         context = tf.distribute.get_replica_context()
-        # every replica divides by the items of the whole batch, so that summed gradients are the batch's
-        items = tf.cast(context.all_reduce(tf.distribute.ReduceOp.SUM, here), tf.float32)
+        # each replica divides by the items of the whole batch, so that the gradients sum to the batch's
+        items = tf.cast(context.all_reduce(tf.distribute.ReduceOp.SUM, local_items), tf.float32)
         logits = batch.get("teacher_logits", tf.zeros([*tf.unstack(tf.shape(mask)), 0]))
         with tf.GradientTape() as tape:
             scores = self.model(batch["regular"], batch["privileged"], mask, training=True)
             terms = distillation_loss(scores, batch["label"], mask, logits, batch["weight"], self.objective)
-            loss = tf.add_n(terms) / items + self._half_squared_length() / context.num_replicas_in_sync
+            loss = tf.add_n(terms) / items + self._l2_penalty() / context.num_replicas_in_sync
         variables = self.model.trainable_variables
         self.optimiser.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return tf.stack(terms), here
+        return tf.stack(terms), local_items
 
-    def _half_squared_length(self) -> tf.Tensor:
-        """l2 times half the weights' squared length; biases and gains are left out, as of weight decay."""
+    def _l2_penalty(self) -> tf.Tensor:
+        """l2 times half the squared length of the weights that decay."""
         if not self.config.l2:
             return tf.constant(0.0)
-        weights = [v for v in self.model.trainable_variables if not any(part in v.name for part in UNDECAYED)]
-        return self.config.l2 * tf.add_n([tf.nn.l2_loss(weight) for weight in weights])
+        return self.config.l2 * tf.add_n([tf.nn.l2_loss(weight) for weight in self.model.decayed])
 
 
-def _optimiser(model: Ranker, config: TrainingConfig) -> tf.keras.optimizers.Optimizer:
-    optimiser = tf.keras.optimizers.Adam(  # with weight decay it is AdamW, which takes no None
-        Halving(config) if config.halve_every else _cosine(config),
-        weight_decay=config.weight_decay or None,  # by 0 would be computed all the same
+def _new_optimiser(model: Ranker, config: TrainingConfig) -> tf.keras.optimizers.Optimizer:
+    optimiser = tf.keras.optimizers.Adam(  # AdamW when weight_decay is set; tf.keras.optimizers.AdamW accepts no None
+        HalvingSchedule(config) if config.halve_every else _cosine(config),
+        weight_decay=config.weight_decay or None,  # a decay of 0 would still be computed
         global_clipnorm=config.clip_norm,
         use_ema=config.averaging > 0.0,
         ema_momentum=config.averaging or 0.99,
     )
-    optimiser.exclude_from_weight_decay(var_names=list(UNDECAYED))
+    decayed = {weight.ref() for weight in model.decayed}
+    optimiser.exclude_from_weight_decay([v for v in model.trainable_variables if v.ref() not in decayed])
     return optimiser
 
 
@@ -207,7 +219,7 @@ def _cosine(config: TrainingConfig) -> tf.keras.optimizers.schedules.LearningRat
     )
 
 
-class Halving(tf.keras.optimizers.schedules.LearningRateSchedule):
+class HalvingSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
     """The rate halves every `halve_every` steps after a linear warm-up. Source: Yang et al. 2022, A.2."""
 
     def __init__(self, config: TrainingConfig) -> None:

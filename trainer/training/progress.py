@@ -1,27 +1,29 @@
-"""What a person sees while a model trains: a line a validation, rewritten in place on a terminal, and TensorBoard."""
+"""Progress of training: a line for each validation, rewritten in place on a terminal, and TensorBoard logs."""
 
+import json
 import sys
 import time
+from typing import Any
 
 import tensorflow as tf
 
-from trainer.training import History
+from trainer.storage.stages import read_file, write_file
+from trainer.training.fit_ranker import History
 
-SECONDS_BETWEEN_LINES = 10.0  # where output is a file
+_SECONDS_BETWEEN_LINES = 10.0  # when stdout is not a terminal
+CURVES = "curves.json"  # lists the TensorBoard logs that this program wrote
 
 
 class Progress:
-    """Called at each validation; the last line of a model stays.
+    """Callback for each validation; `done` prints the final line.
 
-    name: of the model. steps: its budget. directory: of its TensorBoard logs; former ones there go.
+    name: the model. steps: its budget. directory: its TensorBoard logs; those of earlier training are deleted.
     """
 
     def __init__(self, name: str, steps: int, directory: str) -> None:
         self.name, self.steps = name, steps
         self._printed = 0.0
-        if tf.io.gfile.exists(directory):
-            tf.io.gfile.rmtree(directory)
-        self._curves = tf.summary.create_file_writer(directory)
+        self._curves = new_curves(directory)
 
     def __call__(self, history: History) -> None:
         step, best = history.steps[-1], max(history.validation_ndcg)
@@ -38,12 +40,12 @@ class Progress:
         )
         if sys.stdout.isatty():
             print(f"\r\033[K{line}", end="", flush=True)
-        elif time.monotonic() - self._printed > SECONDS_BETWEEN_LINES:
+        elif time.monotonic() - self._printed > _SECONDS_BETWEEN_LINES:
             self._printed = time.monotonic()
             print(line, flush=True)
 
     def done(self, history: History) -> None:
-        """The line that stays: which step was kept."""
+        """Prints the final line: the step that was kept."""
         self._curves.close()
         index = history.steps.index(history.best_step)
         start = "\r\033[K" if sys.stdout.isatty() else ""
@@ -52,3 +54,16 @@ class Progress:
             f"validation NDCG@8 {history.validation_ndcg[index]:.4f}, {history.seconds:.0f} s",
             flush=True,
         )
+
+
+def new_curves(directory: str) -> Any:
+    """A writer of TensorBoard logs. Deletes the earlier logs that CURVES lists, and lists its own there."""
+    former = tf.io.gfile.listdir(directory) if tf.io.gfile.exists(directory) else []
+    listed = set(json.loads(read_file(f"{directory}/{CURVES}", "remove it"))) if CURVES in former else set()
+    writer = tf.summary.create_file_writer(directory)
+    writer.flush()
+    own = [name for name in tf.io.gfile.listdir(directory) if name not in former]
+    write_file(f"{directory}/{CURVES}", json.dumps([*own, *sorted(listed)]).encode())
+    for name in listed.intersection(former):
+        tf.io.gfile.remove(f"{directory}/{name}")
+    return writer

@@ -11,7 +11,7 @@ from features.elwc import QueryGroup, encode_group
 from features.errors import InputError
 from features.spec import FeatureSpec, spec_from_json
 from tests.trainer.shop import FEATURES, SPLITS
-from trainer.data import (
+from trainer.data.batches import (
     ITEM_BUCKET,
     TOKEN_BUCKET,
     DatasetSplit,
@@ -152,13 +152,24 @@ def test_scoring_batches_hold_every_group_once_in_order(run: Any, shop: Path) ->
     assert numbers == list(range(SPLITS["train"]))
 
 
-def test_a_split_without_shards_is_refused(run: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no file matches .*/train/training_elwc-.*run build_elwc again"):
-        DatasetSplit(str(tmp_path), "train", SPEC, run.preprocessor, cache=False)
+def test_a_split_without_shards_is_refused(run: Any, shop: Path) -> None:
+    manifest = run.inputs.dataset.model_copy(update={"files": {}})
+    with pytest.raises(InputError, match=r"lists no training shards of train, expected some: run build_elwc again"):
+        DatasetSplit(str(shop / "dataset"), "train", manifest, SPEC, run.preprocessor, cache=False)
+
+
+def test_a_file_that_the_manifest_does_not_list_is_not_read(run: Any, shop: Path) -> None:
+    stale = shop / "dataset" / "train" / "training_elwc-00002-of-00003.tfrecord.gz"
+    stale.write_bytes(b"of somebody else")
+    try:
+        split = DatasetSplit(str(shop / "dataset"), "train", run.inputs.dataset, SPEC, run.preprocessor, cache=False)
+        assert str(stale) not in split.files
+    finally:
+        stale.unlink()
 
 
 def test_without_a_cache_the_groups_are_the_same(run: Any, shop: Path) -> None:
-    streamed = DatasetSplit(str(shop / "dataset"), "valid", SPEC, run.preprocessor, cache=False)
+    streamed = DatasetSplit(str(shop / "dataset"), "valid", run.inputs.dataset, SPEC, run.preprocessor, cache=False)
     for a, b in zip(streamed.groups, run.valid.groups, strict=True):
         tf.nest.map_structure(lambda x, y: np.testing.assert_array_equal(x.numpy(), y.numpy()), a, b)
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from features.manifest import FeatureStatistics
 from features.spec import spec_from_json
-from trainer.config import StudentConfig
-from trainer.preprocessing import Preprocessor, scale_of
+from trainer.architecture import StudentConfig
+from trainer.data.preprocessing import Preprocessor, scale_of
 
 FEATURES: dict[str, Any] = {
     "hour": {"type": "int", "level": "context"},

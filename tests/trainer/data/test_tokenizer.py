@@ -5,9 +5,9 @@ import tensorflow as tf
 
 from features.errors import InputError
 from tests.trainer.shop import PIECES
-from trainer.text import Tokeniser, read_vocabulary
+from trainer.data.tokenizer import WordPieceTokeniser, read_vocabulary
 
-TOKENISER = Tokeniser(PIECES)
+TOKENISER = WordPieceTokeniser(PIECES)
 SEPARATOR = PIECES.index("[SEP]")
 
 
@@ -72,7 +72,7 @@ def test_an_empty_text_is_its_separator() -> None:
 
 def test_a_vocabulary_must_begin_with_the_special_pieces() -> None:
     with pytest.raises(InputError, match=r"vocabulary begins with .*'red'.*expected \['\[PAD\]', '\[UNK\]'"):
-        Tokeniser(["red", "[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+        WordPieceTokeniser(["red", "[PAD]", "[UNK]", "[CLS]", "[SEP]"])
 
 
 def test_a_vocabulary_file_has_one_piece_a_line() -> None:

@@ -10,7 +10,7 @@ import pytest
 from features.errors import InputError
 from features.task import parse
 from trainer.config import EvaluationConfig, MetricName
-from trainer.metrics import (
+from trainer.evaluation.metrics import (
     TOP_K_METRICS,
     Interval,
     PairedBootstrap,

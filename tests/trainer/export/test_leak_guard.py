@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from features.errors import InputError
 from features.spec import spec_from_json
 from tests.trainer.shop import FEATURES
-from trainer.leak_guard import inputs_of, refuse_privileged
+from trainer.export.leak_guard import graph_inputs, refuse_privileged
 
 SPEC = spec_from_json(FEATURES)
 ITEMS = tf.TensorSpec([None, None], tf.float32)
@@ -180,16 +180,16 @@ def test_a_category_that_happens_to_be_called_click_is_no_leak(tmp_path: Path) -
 
 def test_a_teacher_cannot_be_exported(run: Any, tmp_path: Path) -> None:
     """A teacher's ranker asks for its privileged features, so tracing the export's signatures fails."""
-    from trainer.export import Exported
+    from trainer.export.saved_model import ExportedRanker
 
     teacher = run.new_ranker(run.config.teachers["click"])
     with pytest.raises(KeyError, match="click"):
-        Exported(run.preprocessor, teacher).signatures()
+        ExportedRanker(run.preprocessor, teacher).signatures()
 
 
 def test_the_guard_sees_what_the_true_export_reads(fitted: Any) -> None:
     content = (fitted.workdir / "export" / "1" / "saved_model.pb").read_bytes()
-    found = set(inputs_of(saved_model_pb2.SavedModel.FromString(content)))
+    found = set(graph_inputs(saved_model_pb2.SavedModel.FromString(content)))
     regular = {feature.name for feature in SPEC.regular}
     assert {name for where, name in found if where == "signature rank"} == {*regular, "item_count"}
     assert {name for where, name in found if where == "signature serving_default"} == {"examples"}

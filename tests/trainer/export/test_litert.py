@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from features.agreement import kendall_tau
-from features.litert import Engine
 from features.manifest import Agreement, LiteRtGraphs, litert_file
-from tests.trainer.rankers import inputs_of, new_ranker
-from trainer import litert
+from inference.kendall_tau import kendall_tau
+from inference.litert_engine import Engine
+from tests.trainer.rankers import inputs_of, new_ranker, written_litert
 from trainer.config import ExportConfig
-from trainer.ranker import Ranker
-from trainer.run import Run
+from trainer.export import litert
+from trainer.models.ranker import Ranker
+from trainer.pipeline.run import Run
 
 
 class Made(NamedTuple):
@@ -41,8 +41,9 @@ def both(run: Run) -> Run:
 def write(run: Run, directory: Path, split_layers: int) -> Made:
     """The files of a ranker for queries of up to 10 tokens and titles of up to 16, separators included."""
     model = new_ranker(run, split_layers=split_layers, spread=0.1, max_item_tokens=15, max_context_tokens=9)
-    graphs = litert.write_litert(run, model, str(directory))
+    graphs, left_out = written_litert(run, model, directory)
     assert graphs is not None
+    assert not left_out
     assert (graphs.context_lengths, graphs.item_lengths) == ((8, 10), (8, 12, 16))
     return Made(model, graphs, directory)
 
@@ -160,7 +161,7 @@ GOOD = Agreement(ndcg_change=0.001, kendall_tau=0.99, largest_difference=0.1)
     ],
 )
 def test_the_gate_lets_pass_what_agrees(precision: Any, change: dict[str, float], passes: bool) -> None:
-    assert (litert.refused(precision, GOOD.model_copy(update=change), ExportConfig()) is None) == passes
+    assert (litert.rejection_reason(precision, GOOD.model_copy(update=change), ExportConfig()) is None) == passes
 
 
 def test_a_precision_that_does_not_agree_is_left_out(
@@ -170,15 +171,34 @@ def test_a_precision_that_does_not_agree_is_left_out(
     strict = ExportConfig(litert=("float", "int8"), largest_ndcg_change=1.0, least_kendall_tau=1.0)
     asked = copy.copy(run)
     asked.config = replace(run.config, export=strict)
-    graphs = litert.write_litert(
-        asked, new_ranker(run, layers=2, max_item_tokens=7, max_context_tokens=7), str(tmp_path)
+    graphs, left_out = written_litert(
+        asked, new_ranker(run, layers=2, max_item_tokens=7, max_context_tokens=7), tmp_path
     )
     assert graphs is not None
     assert set(graphs.precisions) == {"float"}
+    assert set(left_out) == {"int8"}
     assert (tmp_path / litert_file("float")).exists()
     assert not (tmp_path / litert_file("int8")).exists()
     assert "int8: NDCG" in (told := capsys.readouterr().out)
-    assert "left out, Kendall tau below 1.0" in told
+    assert f"left out, {left_out['int8']}" in told
+    assert left_out["int8"].endswith(", below 1.0")
+
+
+def test_a_conversion_that_fails_is_told_and_leaves_the_other_precision(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = copy.copy(run)
+    asked.config = replace(run.config, export=ExportConfig(litert=("int8", "float")))
+    monkeypatch.setattr(litert, "_BLOCK_PREFIX", "[")  # no regular expression: the quantizer's own error
+    model = new_ranker(run, layers=2, max_item_tokens=7, max_context_tokens=7)
+    graphs, left_out = written_litert(asked, model, tmp_path)
+    assert graphs is not None
+    assert set(graphs.precisions) == {"float"}
+    assert not (tmp_path / litert_file("int8")).exists()
+    assert left_out["int8"].startswith("its conversion failed: ")
+    assert "\n" not in left_out["int8"]
+    assert f"LiteRT int8: left out, {left_out['int8']}" in capsys.readouterr().out
+    assert model.encoder.batched_heads is False
 
 
 @pytest.mark.parametrize(
@@ -191,7 +211,10 @@ def test_a_precision_that_does_not_agree_is_left_out(
 def test_a_student_that_is_none_for_litert_is_said_so(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], reason: str
 ) -> None:
-    assert litert.write_litert(run, new_ranker(run, **changes), str(tmp_path)) is None
+    graphs, left_out = written_litert(run, new_ranker(run, **changes), tmp_path)
+    assert graphs is None
+    assert list(left_out) == ["float"]
+    assert reason in left_out["float"]
     assert reason in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 

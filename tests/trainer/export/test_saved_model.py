@@ -13,10 +13,12 @@ from features.errors import InputError
 from features.manifest import ModelManifest, litert_file, parse_manifest
 from tests.trainer.conftest import Fitted
 from tests.trainer.shop import PIECES
-from trainer import export
-from trainer.run import Run
-from trainer.students import student_directory
-from trainer.training import score
+from trainer.export import litert
+from trainer.export.saved_model import ExportedRanker, signature_input
+from trainer.pipeline import export
+from trainer.pipeline.run import Run
+from trainer.pipeline.students import student_directory
+from trainer.training.fit_ranker import score
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def loaded(version: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def trained(fitted: Fitted) -> Run:
-    return Run(fitted.config, str(fitted.workdir))
+    return Run(fitted.config, fitted.data, str(fitted.workdir))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def rank_inputs(records: list[bytes], spec: Any) -> dict[str, tf.Tensor]:
     widest = max(len(group.items) for group in groups)
     inputs: dict[str, tf.Tensor] = {"item_count": tf.constant([len(g.items) for g in groups], tf.int32)}
     for feature in spec.regular:
-        signature = export.signature_input(feature)
+        signature = signature_input(feature)
         if feature.level == "context":
             values = [group.context[feature.name] for group in groups]
         else:
@@ -101,7 +103,7 @@ def test_the_manifest_tells_of_the_litert_file_that_agrees_with_the_student(
 def test_both_signatures_score_as_the_student_does(fitted: Fitted, trained: Run, loaded: Any) -> None:
     recipe = fitted.config.recipes["student"]
     student = trained.load_ranker(student_directory(trained, recipe))
-    from trainer.data import with_label
+    from trainer.data.batches import with_label
 
     expected = score(student, with_label(trained.test.groups, "purchase"))
     records = serving_records(fitted)
@@ -176,7 +178,7 @@ def test_warm_up_requests_hold_regular_features_of_frequent_queries(fitted: Fitt
         assert all(set(item) == {"id", *regular} - {"query"} for item in request["items"])
 
 
-class Smuggler(export.Exported):
+class Smuggler(ExportedRanker):
     """A student whose `rank` takes a click and ignores it, for now."""
 
     def signatures(self) -> dict[str, Any]:
@@ -184,18 +186,49 @@ class Smuggler(export.Exported):
             inputs.pop("click")
             return self.rank(item_count=item_count, **inputs)
 
-        specs = {f.name: export.signature_input(f) for f in self.preprocessor.spec.regular}
+        specs = {f.name: signature_input(f) for f in self.preprocessor.spec.regular}
         specs["click"] = tf.TensorSpec([None, None], tf.bool, name="click")
         specs["item_count"] = tf.TensorSpec([None], tf.int32, name="item_count")
         return {**super().signatures(), "rank": tf.function(rank).get_concrete_function(**specs)}
 
 
-class Wavering(export.Exported):
+class Wavering(ExportedRanker):
     """A student that scores differently once it is loaded."""
 
     def rank_elwc(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         scores = super().rank_elwc(examples)["score"]
         return {"score": scores if tf.executing_eagerly() else scores + 0.001}
+
+
+class LargeLogits(Wavering):
+    """A student of logits around 5000, which float32 rounds to 0.0005; 0.01 of that is noise."""
+
+    def rank_elwc(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"score": 5000.0 + 10.0 * super().rank_elwc(examples)["score"]}
+
+
+def test_without_a_converter_the_saved_model_alone_is_exported_and_a_litert_gateway_says_why(
+    fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from serving.backends.registry import create_backend
+    from serving.exports.store import verified_copy
+    from serving.settings import Settings
+
+    (tmp_path / "students").symlink_to(fitted.workdir / "students")
+    # TensorFlow's own error, of a graph without the signature that it is asked for
+    monkeypatch.setattr(litert.FixedShapeGraphs, "signatures", lambda self: {"none": tf.constant(0)})
+    version = Path(export.export_student(Run(fitted.config, fitted.data, str(tmp_path)), fitted.metrics))
+    assert "LiteRT float: left out, its conversion failed: " in (told := capsys.readouterr().out)
+    assert "Traceback" not in told
+    path = version / "assets.extra" / "manifest.json"
+    written = parse_manifest(path.read_bytes(), str(path), ModelManifest)
+    assert written.litert is None
+    assert written.no_litert["float"].startswith("its conversion failed: ")
+    assert not (version / "assets.extra" / "litert").exists()
+    assert tf.saved_model.load(str(version)).signatures["rank"] is not None
+    with pytest.raises(InputError) as refused, verified_copy(str(tmp_path / "export"), 1) as model:
+        create_backend(model, Settings(export_dir=str(tmp_path / "export"), backend="litert"))
+    assert f"holds no LiteRT files (float: {written.no_litert['float']}): set `backend: embedded`" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +242,16 @@ def test_an_export_that_fails_its_check_leaves_nothing_behind(
     fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exported: type, complaint: str
 ) -> None:
     (tmp_path / "students").symlink_to(fitted.workdir / "students")
-    monkeypatch.setattr(export, "Exported", exported)
+    monkeypatch.setattr(export, "ExportedRanker", exported)
     with pytest.raises(InputError, match=complaint):
-        export.export_student(Run(fitted.config, str(tmp_path)), fitted.metrics)
-    assert not list((tmp_path / "export").iterdir())
+        export.export_student(Run(fitted.config, fitted.data, str(tmp_path)), fitted.metrics)
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.slow
+def test_large_logits_are_compared_by_their_size(
+    fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "students").symlink_to(fitted.workdir / "students")
+    monkeypatch.setattr(export, "ExportedRanker", LargeLogits)
+    assert export.export_student(Run(fitted.config, fitted.data, str(tmp_path)), fitted.metrics)

@@ -1,5 +1,6 @@
 """Equation 1 against hand arithmetic, on a positive group (A) and an unlabelled one (B)."""
 
+from dataclasses import replace
 from math import exp, log, log1p
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer.distillation import Objective, distillation_loss, is_positive_group, labels_from, objective_of
+from trainer.losses.distillation import Objective, distillation_loss, is_positive_group, labels_from, objective_of
 from trainer.recipes import Recipe, Targets
 
 SCORES = [[2.0, -1.0, 0.5], [1.0, 0.0, 0.0]]
@@ -25,8 +26,9 @@ def cross_entropy(target: float, score: float) -> float:
 
 
 def equation_1(alpha: float, **recipe: Any) -> Objective:
-    fields = {"name": "student", "teachers": ("one", "two"), "alpha": alpha, **recipe}
-    return objective_of(Recipe.model_validate(fields), "rank_bce")
+    # a recipe with teachers is refused if alpha leaves them nothing; the objective is defined all the same
+    fields = {"name": "student", "teachers": ("one", "two"), "alpha": min(alpha, 0.5), **recipe}
+    return replace(objective_of(Recipe.model_validate(fields), "rank_bce"), data_weight=alpha)
 
 
 def terms(

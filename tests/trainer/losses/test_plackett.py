@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.plackett import cross_entropy, log_sum, sampled_cross_entropy
+from trainer.losses.plackett import cross_entropy, log_sum, sampled_cross_entropy
 
 Floats = NDArray[np.float64]
 

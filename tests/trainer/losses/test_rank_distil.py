@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from features.errors import InputError
 from features.task import parse
-from trainer.rank_distil import RANK_DISTIL_LOSSES, RankDistilConfig, choose, rank_distil_loss
+from trainer.losses.rank_distil import RANK_DISTIL_LOSSES, rank_distil_loss, select_items
+from trainer.recipes import RankDistilConfig, settings_of_loss
 
 Floats = NDArray[np.float64]
 EACH_LOSS = pytest.mark.parametrize("loss", RANK_DISTIL_LOSSES)
@@ -22,7 +23,8 @@ ALL = 10_000  # more than any group's rest: B is the whole rest, so that nothing
 
 
 def config(loss: str, **changes: Any) -> RankDistilConfig:
-    return parse({"loss": loss, "top": 2, "sampled": ALL, "mined": 2, **changes}, "rank_distil", RankDistilConfig)
+    used = {name: value for name, value in changes.items() if name in settings_of_loss(loss)}
+    return parse({"loss": loss, "top": 2, "sampled": ALL, "mined": 2, **used}, "rank_distil", RankDistilConfig)
 
 
 def loss_of(teacher: object, scores: object, chosen: RankDistilConfig, mask: object = None) -> list[float]:
@@ -288,7 +290,7 @@ def drawn_of_copies(copies: int, teacher: list[float], sampling: str, count: int
     scores = tf.tile([[float(i) for i in range(items)]], [copies, 1])  # so that a score says which item it is of
     mask = tf.tile([[True] * (items - 1) + [False]], [copies, 1])
     sizes = config("coupled", sampled=count, mined=count, sampling=sampling, places=1)
-    chosen = choose(tf.tile([teacher], [copies, 1]), scores, mask, sizes)
+    chosen = select_items(tf.tile([teacher], [copies, 1]), scores, mask, sizes)
     assert chosen.in_rest.numpy().all()
     return (chosen.rest.numpy()[..., np.newaxis] == np.arange(items)).any(axis=1)
 
@@ -321,7 +323,7 @@ def test_frequencies_of_draws_match_the_distribution(sampling: str, count: int) 
 
 def test_the_hardest_of_the_drawn_are_mined() -> None:
     # of all three others the student's two highest, whatever the teacher says of them
-    chosen = choose(
+    chosen = select_items(
         tf.constant([[9.0, 8.0, 1.0, 3.0, 2.0]]), tf.constant([[0.0, 7.0, 5.0, -1.0, 6.0]]),
         tf.ones([1, 5], tf.bool), config("coupled"),
     )  # fmt: skip
@@ -385,7 +387,7 @@ def test_a_task_file_writes_an_infinite_threshold_as_inf() -> None:
         ({"threshold": float("nan")}, "greater than or equal to 0"),
         ({"top": 9, "places": 7}, "7 places for top = 9 items can be filled in more than 100000 ways: lower places"),
         ({"top": 9, "mined": 20, "places": 4, "threshold": 1.0}, "lower places or top or mined, or set permutations"),
-        ({"margin": float("inf")}, "finite number"),
+        ({"loss": "pairwise_hinge_hinge", "margin": float("inf")}, "finite number"),
     ],
 )
 def test_a_wrong_choice_is_refused_with_its_remedy(changes: dict[str, Any], complaint: str) -> None:

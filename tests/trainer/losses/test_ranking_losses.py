@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.losses import LOSSES, list_mle, rank_bce, rank_net
+from trainer.losses.ranking import LOSSES, list_mle, rank_bce, rank_net
 
 Array = NDArray[np.float64]
 

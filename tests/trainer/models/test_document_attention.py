@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.allowed_ops import refusal_of
+from serving.exports.graph.allowed_operations import refusal_of
 from tests.trainer.rankers import inputs_of, lively, new_ranker
-from trainer.export import Exported
-from trainer.ranker import Ranker
-from trainer.run import Run
+from trainer.export.saved_model import ExportedRanker
+from trainer.models.ranker import Ranker
+from trainer.pipeline.run import Run
 
 INTERACTION = {"layers": 2, "heads": 2, "width": 4, "dropout": 0.5}
 
@@ -60,7 +60,7 @@ def test_before_training_the_group_says_nothing(run: Run) -> None:
 
 
 def test_it_can_be_exported_and_served(run: Run, model: Ranker) -> None:
-    rank = Exported(run.preprocessor, model).signatures()["rank"]
+    rank = ExportedRanker(run.preprocessor, model).signatures()["rank"]
     graph = rank.graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     assert [refusal for node in nodes if (refusal := refusal_of(node))] == []

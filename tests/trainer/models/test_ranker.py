@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from features.elwc import decode_group, encode_group
 from tests.trainer.rankers import inputs_of, new_ranker
-from tests.trainer.shop import FEATURES, write_shop
+from tests.trainer.shop import FEATURES, data_of, write_shop
 from trainer.config import load_config
-from trainer.data import parse_elwc
-from trainer.preprocessing import Tensors
-from trainer.ranker import Ranker
-from trainer.run import Run
-from trainer.training import score
+from trainer.data.batches import parse_elwc
+from trainer.data.preprocessing import Tensors
+from trainer.models.ranker import Ranker
+from trainer.models.token_matching import KERNEL_CENTRES
+from trainer.pipeline.run import Run
+from trainer.training.fit_ranker import score
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "no encoder": {"layers": 0},
@@ -88,6 +89,40 @@ def test_dropout_is_off_unless_training(run: Run, model: Ranker) -> None:
     assert not model.hidden or np.abs(drawn[0] - drawn[1]).max() > 1e-4
 
 
+HANDMADE = {"titles alone": 0, "joint": 1, "split": 2}  # layers
+
+
+@pytest.mark.parametrize("layers", HANDMADE.values(), ids=HANDMADE)
+@pytest.mark.parametrize("sees", [(), ("position", "click")], ids=["student", "teacher"])
+def test_every_handmade_feature_is_the_same_in_training_and_in_scoring(
+    run: Run, sees: tuple[str, ...], layers: int
+) -> None:
+    model = new_ranker(run, *sees, dropout=0.5, layers=layers, split_layers=max(layers - 1, 0))
+    if model.encoder:
+        model.encoder.positions.set_weights([np.zeros(model.encoder.positions.embeddings.shape)])  # so words are equal
+    regular, privileged, mask = inputs_of(run.train)
+    head, inputs = model.hidden[0], []
+
+    def recorded(states: tf.Tensor) -> tf.Tensor:
+        inputs.append(states.numpy())
+        return head(states)
+
+    model.hidden = [recorded]
+    for training in (False, True, True):
+        model(regular, privileged, mask, training=training)
+    shares, encoded = 4, model.encoder.config.width if model.encoder else 0
+    state = slice(shares, shares + encoded)  # of [CLS], which the transformer learns and dropout thins out
+    scored, *trained = (np.delete(values, state, axis=2)[mask.numpy()] for values in inputs)
+    kernels = len(KERNEL_CENTRES) if layers else 0
+    assert scored.shape[1] == shares + kernels + sum(f.length if f.type == "float" else 1 for f in model.others) + 7
+    for values in trained:
+        np.testing.assert_allclose(values, scored, atol=1e-5)
+    if kernels:
+        spread = scored[:, shares : shares + kernels].std(axis=0)
+        assert (spread[layers > 1 :] > 1e-3).all()  # none is constant; behind a split layer no two states are equal
+        assert np.abs(inputs[1] - inputs[2])[:, :, state].max() > 1e-2  # dropout was at work
+
+
 def test_the_student_ignores_privileged_values_wherever_they_stand(run: Run, model: Ranker) -> None:
     regular, privileged, mask = inputs_of(run.train)
     plain = scores(model, regular, mask)
@@ -146,13 +181,14 @@ SPECS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("regular", SPECS.values(), ids=SPECS)
 def test_any_mix_of_features_can_be_ranked_and_exported(tmp_path: Path, regular: tuple[str, ...]) -> None:
-    from trainer.export import Exported
+    from trainer.export.saved_model import ExportedRanker
 
     behind = ("item_id", "position", "click", "purchase")
-    task = write_shop(tmp_path, {name: FEATURES[name] for name in FEATURES if name in (*regular, *behind)})
-    run = Run(load_config(str(task)), str(tmp_path / "run"))
+    features = {name: FEATURES[name] for name in FEATURES if name in (*regular, *behind)}
+    task = write_shop(tmp_path, features)
+    run = Run(load_config(str(task)), data_of(tmp_path, features, relevance=False), str(tmp_path / "run"))
     model = run.new_ranker(seed=1)
-    from trainer.data import with_label
+    from trainer.data.batches import with_label
 
     scored = score(model, with_label(run.test.groups.take(4), "purchase"))
     assert np.isfinite(scored.scores).all()
@@ -163,7 +199,7 @@ def test_any_mix_of_features_can_be_ranked_and_exported(tmp_path: Path, regular:
         *(["tokenize"] if texts else []),
         *(["prepare"] if {*regular} - texts else []),
     }
-    assert set(Exported(run.preprocessor, model).signatures()) == expected
+    assert set(ExportedRanker(run.preprocessor, model).signatures()) == expected
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(model(*inputs_of(run.train)))
     assert all(g is not None for g in tape.gradient(total, model.trainable_variables))

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from features.errors import InputError
 from features.task import parse
-from trainer.config import StudentConfig
-from trainer.encoders import MASKED, Block, TransformerEncoder
-from trainer.lexical import Matches
+from trainer.architecture import StudentConfig
+from trainer.models.token_matching import TokenMatching
+from trainer.models.transformer import MASKED_LOGIT, TransformerBlock, TransformerEncoder
 
 ITEMS, WIDTH = 3, 16
 CONTEXT = tf.constant([[5, 6, 3, 0], [7, 3, 0, 0]])
@@ -18,8 +18,8 @@ ITEM = tf.constant([[[5, 8, 3], [9, 3, 0], [10, 11, 3]], [[6, 7, 3], [7, 3, 0], 
 TITLES = tf.reshape(ITEM, [-1, 3])
 
 
-def matches(context: tf.Tensor = CONTEXT, item: tf.Tensor = ITEM) -> Matches:
-    return Matches(context, item, tf.ones([20]))
+def matches(context: tf.Tensor = CONTEXT, item: tf.Tensor = ITEM) -> TokenMatching:
+    return TokenMatching(context, item, tf.ones([20]))
 
 
 def new_encoder(layers: int, split_layers: int) -> TransformerEncoder:
@@ -43,12 +43,12 @@ def test_states_computed_ahead_give_the_same_state(layers: int, split_layers: in
     assert np.abs(encoder(CONTEXT, ITEM, matches(), states=other) - together).max() > 1e-3
 
 
-def new_block() -> tuple[Block, tf.Tensor, tf.Tensor]:
+def new_block() -> tuple[TransformerBlock, tf.Tensor, tf.Tensor]:
     """A block without dropout, and states of some tokens with their bias."""
-    block = Block(StudentConfig(width=WIDTH, heads=4, feed_forward=24), dropout=0.0, name="block")
+    block = TransformerBlock(StudentConfig(width=WIDTH, heads=4, feed_forward=24), dropout=0.0, name="block")
     generator = np.random.default_rng(5)
     states = tf.constant(generator.normal(size=[6, 7, WIDTH]), tf.float32)
-    bias = tf.where(tf.sequence_mask([7, 4, 5, 1, 7, 2], 7), 0.0, MASKED)
+    bias = tf.where(tf.sequence_mask([7, 4, 5, 1, 7, 2], 7), 0.0, MASKED_LOGIT)
     block(states, bias, training=False)
     block.set_weights([w + generator.normal(0, 0.3, w.shape) for w in block.get_weights()])
     return block, states, bias
@@ -92,7 +92,7 @@ def test_the_longest_sides_have_positions() -> None:
     config = StudentConfig(layers=1, width=16, max_context_tokens=3, max_item_tokens=4)
     encoder = TransformerEncoder(config, 20, dropout=0.2)
     context, item = tf.fill([1, 4], 5), tf.fill([1, 1, 5], 6)  # the tokens and a [SEP]
-    encoder(context, item, Matches(context, item, tf.ones([20])))
+    encoder(context, item, TokenMatching(context, item, tf.ones([20])))
     last = 3 + 2 + 4  # [CLS], three tokens, [SEP]; four tokens and the item's [SEP] begin at 5
     assert last < encoder.positions.input_dim
 

@@ -8,18 +8,18 @@ import pytest
 import tensorflow as tf
 
 from features.errors import InputError
-from tests.trainer.shop import FEATURES, NUMBERS, write_shop, write_task
+from tests.trainer.shop import FEATURES, NUMBERS, data_of, write_shop, write_task
 from trainer.config import load_config
-from trainer.data import positive_only, with_label
-from trainer.fit import fit
-from trainer.losses import LOSSES
-from trainer.metrics import ndcg
+from trainer.data.batches import positive_only, with_label
+from trainer.evaluation.metrics import ndcg
+from trainer.evaluation.summary import table_lines
+from trainer.losses.ranking import LOSSES
+from trainer.pipeline.fit import fit
+from trainer.pipeline.run import Run
+from trainer.pipeline.students import load_student
+from trainer.pipeline.teachers import cached_logits, fold_directory, load_teacher
 from trainer.recipes import LossName
-from trainer.run import Run
-from trainer.students import load_student
-from trainer.summary import table_lines
-from trainer.teachers import cached_logits, fold_directory, load_teacher
-from trainer.training import score
+from trainer.training.fit_ranker import score
 
 TEACHERS = [
     {"name": "click", "sees": ["click"]},
@@ -57,8 +57,9 @@ def methods(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, An
         export={"recipe": "crossed"},
     )
     config = load_config(str(task))
-    metrics = fit(config, str(root / "run"))
-    return Run(config, str(root / "run")), metrics
+    data = data_of(root, NUMBERS)
+    metrics = fit(config, data, str(root / "run"))
+    return Run(config, data, str(root / "run")), metrics
 
 
 def test_a_task_file_may_name_every_loss_and_no_other() -> None:
@@ -188,4 +189,4 @@ def test_graded_labels_are_no_probabilities(tmp_path: Path) -> None:
     features["purchase"] = {**FEATURES["purchase"], "role": "privileged"}
     write_shop(tmp_path, features)
     with pytest.raises(InputError, match=r"rank_bce takes labels for probabilities, but 'reviews' goes up to [2-9]"):
-        fit(load_config(str(tmp_path / "task.yaml")), str(tmp_path / "run"))
+        fit(load_config(str(tmp_path / "task.yaml")), data_of(tmp_path, features), str(tmp_path / "run"))

@@ -1,0 +1,26 @@
+"""Texts of every oddity, for tokenisers and encoders."""
+
+ODD_TEXTS = [
+    "", " ", "\t\n\r", "\x00", "a\x00b", "\ufffd", "\u200b", "\u00ad", "a\u00adb",
+    "\x1b[31mred\x1b[0m", "\x85x", "\x0bx\x0c",
+    "plain words", "ALL CAPITALS", "MiXeD cAsE", "12345", "3.5 x 7-1/4 in.", "2x4",
+    "1/2\"", "5'6\"", "$19.99", "50% off",
+    "½ in.", "¾", "x²", "m³", "10 ft²", "№ 5", "™ ® ©", "Ⅷ", "①②③", "１２３", "ｒｅｄ　ｓｏｆａ",
+    "ﬁne ﬂow", "㎏", "°C 20°",
+    "café crème", "re\u0301d so\u0302fa", "naïve façade", "Ångström Ø ø æ Æ œ", "straße",
+    "ẞ", "İstanbul ı", "ŁÓDŹ", "Đà Nẵng",
+    "ΣΊΣΥΦΟΣ", "σας ΣΑΣ", "Москва ёлка Й", "україна Ї", "שלום עולם", "עִבְרִית",
+    "مرحبا بالعالم", "مُحَمَّد", "हिन्दी में", "ไทย", "ภาษา",
+    "中文字符", "漢字かな交じり文", "カタカナ ﾊﾝｶｸ", "한국어 텍스트",
+    "𠀀𪜶", "豈更", "中a文b", "sofa沙发lamp", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢", "𝟏𝟐",
+    "😀", "sofa 🛋️ red", "👨\u200d👩\u200d👧\u200d👦", "🇩🇪", "1️⃣", "❤️", "→ ← ≤ ≥ ≠", "∑∫√",
+    "a\u0300\u0301\u0302b",
+    "a\u2028b\u2029c", "a\u00a0b\u3000c\u2009d", "\ue000x", "a\u202eb", "\ufeffbom",
+    "hello,world!", "don't", "e-mail", "“quoted”", "…", "—dash–", "a_b", "~`^",
+    "<b>bold</b>", "a&amp;b", "http://a.b/c?d=e",
+    "C:\\dir\\file", "{[()]}", "¿qué?", "«guillemets»", "、。「」", "[UNK", "## hash ##tag",
+    "unaffable", "xqzwvk", "aaaaaaaaaaaaaaaa", "supercalifragilisticexpialidocious",
+    "x" * 100, "x" * 101, "é" * 100, "é" * 101, "я" * 100, "я" * 101, "𝔘" * 100,
+    "𝔘" * 101, "中" * 150, "a" * 5000,
+    "ab " + "y" * 300 + " z", "word " * 600, "1" * 101 + "-" + "2" * 100, "a" * 60 + "," + "b" * 60,
+]  # fmt: skip
