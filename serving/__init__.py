@@ -1,1 +1,1 @@
-"""The gateway: an exported SavedModel, answered over HTTP at /rank. It meets the trainer only in files."""
+"""The gateway: serves an exported SavedModel over HTTP at /rank. It shares only files with the trainer."""

@@ -1,17 +1,22 @@
 """Serves an exported model over HTTP: `python -m serving --export-dir build/demo/run/export`."""
 
+from features.termination import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm(unwind_seconds=None)  # until the server installs its own handler, which drains
+
 import argparse
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, which reads it once
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow reads it once, at import
 
 from features.errors import exit_code_of
-from serving.process import serve
-from serving.processes import supervise
+from serving.server.supervisor import supervise
+from serving.server.worker import serve
 from serving.settings import settings_of
 
-EXAMPLE = """example:
+_EXAMPLE = """example:
   python -m serving --export-dir build/demo/run/export
   curl -s http://127.0.0.1:8000/rank -H 'Content-Type: application/json' \\
     -d '{"query": "blue sofa", "items": ["Velvet sofa, navy", "Oak table"]}'
@@ -28,7 +33,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m serving",
         description="Serves the highest complete version of an export directory at /rank, with a page to try it at /.",
-        epilog=EXAMPLE,
+        epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--export-dir", required=True, help="the `export` directory of a finished run")
@@ -36,7 +41,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1: this machine only)")
     parser.add_argument("--settings", help="YAML file with everything else: API keys, limits, queue (docs/operate.md)")
     parser.add_argument(
-        "--without-keys", action="store_true", help="bind to other addresses although no API key is set: anyone may ask"
+        "--allow-unauthenticated",
+        action="store_true",
+        help="answer every client that reaches the port; required if --host is not loopback and api_keys is empty",
     )
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details: every `type` is a stable path that the gateway serves as a small page."""
+"""Errors as RFC 9457 problem details. Every `type` is a stable path, served by the gateway as a page."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,9 +10,9 @@ MEDIA_TYPE = "application/problem+json"
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """One kind of error. remedy: for the page at `/problems/<slug>`, addressed to whoever sent the request.
+    """One kind of error. remedy: advice to the client, shown on the page `/problems/<slug>`.
 
-    again: whether the very same request may succeed when it is sent again.
+    again: whether a retry of the same request may succeed.
     """
 
     slug: str
@@ -31,6 +31,8 @@ _ALL = (
                 "Send one JSON object in UTF-8. NaN and Infinity are no JSON."),
     ProblemType("unauthorized", 401, "No known API key",
                 "Send the header `Authorization: Bearer <key>`, with a key that the gateway's operator gave you."),
+    ProblemType("forbidden", 403, "The API key does not allow this",
+                "Use a key that has the role which `detail` names, or ask the gateway's operator for it."),
     ProblemType("not-found", 404, "Nothing is served at this path", "See /docs for what is served."),
     ProblemType("model-not-served", 404, "No model of this name is served",
                 "Ask for the model that /rank names in its answers, or leave its name out where that may be."),
@@ -53,7 +55,6 @@ _ALL = (
     ProblemType("privileged-feature", 422, "The request carries a privileged feature",
                 "What shoppers did after the results were shown cannot exist when a query arrives: remove it from the "
                 "request, or mark it `role: regular` in the task file if it truly exists then, and train again."),
-    ProblemType("duplicate-key", 422, "A JSON object names a key twice", "Name every key once."),
     ProblemType("duplicate-id", 422, "Two items have the same id",
                 "Give every item an id of its own; an item without one has its index as its id."),
     ProblemType("head-too-large", 431, "The request line and headers are too large",
@@ -81,9 +82,9 @@ PROBLEM_TYPES = {problem.slug: problem for problem in _ALL}
 
 @dataclass(slots=True, eq=False)
 class Problem(Exception):
-    """An error that is answered as problem+json.
+    """An error that is answered as application/problem+json.
 
-    slug: a key of PROBLEM_TYPES. pointer: JSON pointer into the body, where one value is at fault.
+    slug: a key of PROBLEM_TYPES. pointer: JSON pointer to the invalid value in the body, if there is one.
     """
 
     slug: str
@@ -100,14 +101,14 @@ class Problem(Exception):
         return self.type.status
 
     def below(self, *steps: str | int) -> "Problem":
-        """The same of a body that stands inside another, at these steps."""
+        """Returns the problem of a nested body, with its pointer prefixed by `steps`."""
         return replace(self, pointer=pointer_to(*steps) + (self.pointer or "#")[1:])
 
     def to_json(self) -> dict[str, Any]:
         members = {"type": self.type.uri, "title": self.type.title, "status": self.status, "detail": self.detail}
         if self.pointer is not None:
             members["pointer"] = self.pointer
-        # a request's text may come back in `detail`; orjson refuses lone surrogates, so they are replaced here
+        # `detail` may quote the request; orjson rejects lone surrogates, so they are replaced
         return {k: v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for k, v in members.items()}
 
     def to_bytes(self, request_id: str) -> bytes:
@@ -115,5 +116,5 @@ class Problem(Exception):
 
 
 def pointer_to(*steps: str | int) -> str:
-    """A JSON pointer (RFC 6901) as a URI fragment without percent-encoding: '#/items/3/title'."""
+    """Returns a JSON pointer (RFC 6901) as a URI fragment without percent-encoding: '#/items/3/title'."""
     return "#" + "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)

@@ -1,4 +1,4 @@
-"""The administration's routes: which version serves. They have a port of their own, and always need a key."""
+"""The admin routes, which select the serving version. They have their own port and always need a key."""
 
 import asyncio
 from concurrent.futures import Future
@@ -8,14 +8,16 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse, Response
 
 from features.errors import InputError
-from serving.app import key_check, new_app
-from serving.gateway import Gateway
+from serving.api.app import key_check, new_app
+from serving.api.gateway import Gateway
+from serving.exports.store_error import StoreError
 from serving.problems import Problem
 
 
 def create_admin_app(gateway: Gateway) -> FastAPI:
     app = new_app(gateway)
-    router = APIRouter(prefix="/admin", dependencies=[Depends(key_check(gateway.settings.admin.keys))])
+    keys = gateway.settings.api_keys + gateway.settings.admin_keys
+    router = APIRouter(prefix="/admin", dependencies=[Depends(key_check(keys, "admin"))])
     versions = gateway.versions
 
     @router.get("/versions")
@@ -26,25 +28,28 @@ def create_admin_app(gateway: Gateway) -> FastAPI:
     async def serve(version: str) -> Response:
         if not version.isdecimal() or len(version) > 18:
             raise Problem("invalid-request", f"version is {version[:60]!r}, expected a whole number")
-        return await _done(versions.serve(int(version)), gateway)
+        return await _state_after(versions.serve(int(version)), gateway)
 
     @router.post("/rollback")
     async def rollback() -> Response:
-        return await _done(versions.roll_back(), gateway)
+        return await _state_after(versions.roll_back(), gateway)
 
     @router.post("/follow")
     async def follow() -> Response:
-        return await _done(versions.follow(), gateway)
+        return await _state_after(versions.follow(), gateway)
 
     app.include_router(router)
     return app
 
 
-async def _done(order: "Future[None]", gateway: Gateway) -> Response:
-    """Waits until the order is carried out, and tells what serves then. Errors: Problem version-refused."""
+async def _state_after(future: "Future[None]", gateway: Gateway) -> Response:
+    """Waits for a version change and returns the resulting state.
+
+    Errors: Problem version-refused; then nothing has changed.
+    """
     try:
-        await asyncio.wrap_future(order)
-    except InputError as error:
+        await asyncio.wrap_future(future)
+    except (InputError, StoreError) as error:
         raise Problem("version-refused", str(error)) from None
     return JSONResponse(_state(gateway))
 

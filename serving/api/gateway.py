@@ -1,77 +1,91 @@
-"""What the process is at this moment: the model that serves, the requests in line, and whether it is about to end."""
+"""The state of a gateway process: the serving model, the request queue, and whether it is draining."""
 
 import asyncio
 from functools import partial
+from typing import Any
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 
-from serving.answers import Shape, answer
-from serving.line import TIMEOUT_HEADER, Line, allowed_seconds, unless_left
-from serving.metrics import Metrics
+from serving.api.handlers import answer
+from serving.api.request_body import BodyReader
+from serving.api.state_metrics import StateCollector
+from serving.models.loaded_model import Handler, Models
+from serving.models.shadow import ShadowScorer
+from serving.models.version_manager import VersionManager
+from serving.observability.metrics import Metrics
+from serving.observability.request_record import RequestRecord
+from serving.observability.score_drift import ScoreCollector
+from serving.observability.span_export import SpanExporter
 from serving.problems import Problem
-from serving.record import Record
-from serving.request_body import Bodies
-from serving.served import Models
+from serving.ranking.request_queue import TIMEOUT_HEADER, RequestQueue, cancel_on_disconnect, timeout_seconds
 from serving.settings import Settings
-from serving.shadow import Shadow
-from serving.tracing import Tracing
-from serving.versions import Versions
 
 
 class Gateway:
-    """The process's state."""
+    """Owns the parts of a gateway process. The routes call it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.draining = False
-        self.versions = Versions(settings)
-        self.bodies = Bodies(settings.limits, settings.connections)
-        self.line = Line(settings.queue)
-        self.tracing = Tracing(settings.tracing)
-        self.metrics = Metrics(self.versions, self.line, self.bodies, self.tracing)
-        self.shadow = Shadow(settings, self.line)
+        self.versions = VersionManager(settings)
+        self.bodies = BodyReader(settings.limits, settings.connections)
+        self.queue = RequestQueue(settings.queue)
+        self.tracing = SpanExporter(settings.tracing)
+        self.metrics = Metrics(ScoreCollector(self._score_histograms))
+        self.metrics.register(StateCollector(self.versions, self.queue, self.bodies, self.tracing))
+        self.shadow = ShadowScorer(settings, self.queue)
         if settings.shadow.version is not None:
             self.metrics.register(self.shadow)
         self._checking: asyncio.Future[None] | None = None
         if settings.backend == "tf-serving":
-            from serving.remote import connection_to  # brings gRPC
+            from serving.backends.tf_serving_channel import connection_to  # imports gRPC
 
             self.metrics.register(connection_to(settings.tf_serving))
 
     @property
     def models(self) -> Models:
-        """What answers from now on, also while draining. Errors: Problem not-ready."""
+        """The loaded models, also while draining. Errors: Problem not-ready."""
         if self.versions.models is None:
             raise Problem("not-ready", "The model is being loaded", headers={"Retry-After": "2"})
         return self.versions.models
+
+    def _score_histograms(self) -> dict[int, dict[str, Any]]:
+        resident = self.versions.models.resident if self.versions.models else {}
+        return {version: model.manifest.score_histogram for version, model in resident.items()}
 
     @property
     def has_model(self) -> bool:
         return self.versions.models is not None
 
     async def ready_models(self) -> Models:
-        """What answers, if a load balancer may send requests. Errors: Problem not-ready; why its backend cannot score.
+        """Returns the loaded models if a load balancer may send requests.
 
-        However many ask, the backend is checked by one thread at a time.
+        A failing store leaves the gateway ready, because the loaded models go on serving.
+        Concurrent calls share one check of the backend.
+        Errors: Problem not-ready, also if the version thread has ended; a Problem if the backend cannot score.
         """
         if self.draining:
             raise Problem("not-ready", "The gateway is shutting down")
         models = self.models
+        if not self.versions.is_running:
+            raise Problem("not-ready", "The thread that changes versions has ended: restart the gateway")
         if self._checking is None or self._checking.done():
             self._checking = asyncio.ensure_future(asyncio.to_thread(models.current.ranker.check))
         await asyncio.shield(self._checking)
         return models
 
-    async def answer(self, shape: Shape, request: Request, record: Record) -> tuple[bytes, BackgroundTask | None]:
-        """The request's answer in this shape, as JSON, and what is to be done once it is sent.
+    async def answer(
+        self, handler: Handler, request: Request, record: RequestRecord
+    ) -> tuple[bytes, BackgroundTask | None]:
+        """Returns the response body, as JSON, and the background task to run once it is sent.
 
         Errors: Problem, ClientDisconnect.
         """
         models = self.models
-        record.allowed = allowed_seconds(request.headers.get(TIMEOUT_HEADER), self.settings.queue.request_seconds)
+        record.allowed = timeout_seconds(request.headers.get(TIMEOUT_HEADER), self.settings.queue.request_seconds)
         deadline = asyncio.get_running_loop().time() + record.seconds_left
         body = await self.bodies.read(request, deadline, record)
-        work = partial(answer, shape, body, models, record)
-        answered = await unless_left(self.line.run(work, deadline, record), request.receive)
-        return answered, self.shadow.after(shape, body, models, record)
+        work = partial(answer, handler, body, models, record)
+        response = await cancel_on_disconnect(self.queue.run(work, deadline, record), request.receive)
+        return response, self.shadow.background_task(handler, body, models, record)

@@ -1,72 +1,75 @@
-"""The JSON schemas of what clients send and get, made from the loaded model: its features are the request's fields."""
+"""JSON schemas of requests and responses. The loaded model's features are the request's fields."""
 
 from typing import Any
 
 from features.spec import Feature, FeatureSpec
 from serving.problems import PROBLEM_TYPES
-from serving.rerank import RerankShape
+from serving.ranking.rerank import RerankShape
 from serving.settings import RequestLimits
 
 Json = dict[str, Any]
 
-WITHOUT_NUL = r"^[^\u0000]*$"
-NOT_BLANK = r"^[^\u0000]*[^\u0000\s\u001c-\u001f\u0085][^\u0000]*$"  # \s of JSON Schema is not all that Python strips
+_WITHOUT_NUL = r"^[^\u0000]*$"
+_NOT_BLANK = r"^[^\u0000]*[^\u0000\s\u001c-\u001f\u0085][^\u0000]*$"  # str.strip() removes more than JSON Schema's \s
 
 _TYPES: dict[str, Json] = {
     "text": {"type": "string"},
-    "categorical": {"type": ["string", "integer"], "pattern": WITHOUT_NUL},
+    "categorical": {"type": ["string", "integer"], "pattern": _WITHOUT_NUL},
     "float": {"type": "number", "minimum": -3.4028234e38, "maximum": 3.4028234e38},
     "int": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
     "bool": {"type": ["boolean", "integer"], "enum": [True, False, 0, 1]},
 }
 
-USAGE: Json = {
+_USAGE: Json = {
     "type": "object",
     "required": ["pairs", "tokens", "truncated", "clipped"],
     "properties": {
         "pairs": {"type": "integer", "description": "items scored"},
-        "tokens": {"type": "integer", "description": "the query's once and every item's, before truncation"},
-        "truncated": {"type": "integer", "description": "items whose text the model did not read to its end"},
+        "tokens": {"type": "integer", "description": "tokens of the query, once, and of all items, before truncation"},
+        "truncated": {"type": "integer", "description": "items whose text was truncated"},
         "clipped": {"type": "integer", "description": "numbers outside the range seen in training"},
     },
 }
 
-WORD: Json = {
+_WORD: Json = {
     "type": "object",
     "required": ["text", "tokens", "read", "matched"],
     "properties": {
         "text": {"type": "string"},
         "tokens": {"type": "integer"},
-        "read": {"type": "integer", "description": "its tokens that the model reads"},
-        "matched": {"type": "integer", "description": "those of them that the other side, query or item, has too"},
+        "read": {"type": "integer", "description": "number of its tokens that the model reads"},
+        "matched": {
+            "type": "integer",
+            "description": "number of those that also occur in the other text",
+        },
     },
 }
 
-RESULT: Json = {
+_RESULT: Json = {
     "type": "object",
     "required": ["id", "index", "score"],
     "properties": {
         "id": {"type": "string"},
-        "index": {"type": "integer", "description": "place in the request's items"},
+        "index": {"type": "integer", "description": "index in the request's items"},
         "score": {"type": "number", "minimum": 0, "maximum": 1, "description": "sigma(logit)"},
         "debug": {
             "type": "object",
             "required": ["logit", "tokens", "words"],
             "properties": {
                 "logit": {"type": "number"},
-                "tokens": {"type": "integer", "description": "the item's, before truncation"},
+                "tokens": {"type": "integer", "description": "tokens of the item, before truncation"},
                 "words": {
                     "type": "object",
-                    "description": "by text feature: the text cut into words, the space before each included",
-                    "additionalProperties": {"type": "array", "items": WORD},
+                    "description": "by text feature: the words of the text, each with its leading space",
+                    "additionalProperties": {"type": "array", "items": _WORD},
                 },
             },
-            "description": "where debug is true",
+            "description": "present if debug is true",
         },
     },
 }
 
-RANKING: Json = {
+_RANKING: Json = {
     "type": "object",
     "required": ["model", "results", "usage"],
     "properties": {
@@ -74,19 +77,19 @@ RANKING: Json = {
             "type": "object",
             "required": ["name", "version"],
             "properties": {"name": {"type": "string"}, "version": {"type": "integer"}},
-            "description": "the model that answered",
+            "description": "the model that scored the request",
         },
-        "results": {"type": "array", "description": "sorted by score, ties in the request's order", "items": RESULT},
-        "usage": USAGE,
+        "results": {"type": "array", "description": "sorted by score, ties in the request's order", "items": _RESULT},
+        "usage": _USAGE,
     },
 }
 
-REQUEST_ID: Json = {"type": "string", "description": "X-Request-ID, as given or made here"}
+_REQUEST_ID: Json = {"type": "string", "description": "X-Request-ID of the request, or a new one"}
 
 RESPONSE: Json = {
     "type": "object",
-    "required": ["request_id", *RANKING["required"]],
-    "properties": {"request_id": REQUEST_ID, **RANKING["properties"]},
+    "required": ["request_id", *_RANKING["required"]],
+    "properties": {"request_id": _REQUEST_ID, **_RANKING["properties"]},
 }
 
 PROBLEM: Json = {
@@ -96,14 +99,14 @@ PROBLEM: Json = {
         "type": {"type": "string", "enum": [problem.uri for problem in PROBLEM_TYPES.values()]},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "what was found, what is expected, what to do"},
-        "pointer": {"type": "string", "description": "JSON pointer to the value at fault"},
+        "detail": {"type": "string", "description": "the value, the expectation, the remedy"},
+        "pointer": {"type": "string", "description": "JSON pointer to the invalid value"},
         "request_id": {"type": "string"},
     },
 }
 
 
-ENTRY_PROBLEM: Json = {
+_ENTRY_PROBLEM: Json = {
     "type": "object",
     "required": ["problem"],
     "properties": {"problem": PROBLEM | {"required": [name for name in PROBLEM["required"] if name != "request_id"]}},
@@ -113,13 +116,13 @@ BATCH_RESPONSE: Json = {
     "type": "object",
     "required": ["request_id", "answers", "usage"],
     "properties": {
-        "request_id": REQUEST_ID,
+        "request_id": _REQUEST_ID,
         "answers": {
             "type": "array",
-            "description": "one a query, in their order: its ranking, or its problem",
-            "items": {"oneOf": [RANKING, ENTRY_PROBLEM]},
+            "description": "for each query, in order: its ranking or its problem",
+            "items": {"oneOf": [_RANKING, _ENTRY_PROBLEM]},
         },
-        "usage": USAGE,
+        "usage": _USAGE,
     },
 }
 
@@ -127,7 +130,7 @@ RERANK_RESPONSE: Json = {
     "type": "object",
     "required": ["id", "model", "results", "usage"],
     "properties": {
-        "id": REQUEST_ID,
+        "id": _REQUEST_ID,
         "model": {"type": "string"},
         "results": {
             "type": "array",
@@ -136,13 +139,13 @@ RERANK_RESPONSE: Json = {
                 "type": "object",
                 "required": ["index", "relevance_score"],
                 "properties": {
-                    "index": {"type": "integer", "description": "place in the request's documents"},
+                    "index": {"type": "integer", "description": "index in the request's documents"},
                     "relevance_score": {"type": "number", "minimum": 0, "maximum": 1, "description": "sigma(logit)"},
                     "document": {
                         "type": "object",
                         "required": ["text"],
                         "properties": {"text": {"type": "string"}},
-                        "description": "the document, where return_documents is true",
+                        "description": "present if return_documents is true",
                     },
                 },
             },
@@ -157,17 +160,17 @@ RERANK_RESPONSE: Json = {
 
 
 def request_schema(spec: FeatureSpec, bare: Feature | None, limits: RequestLimits) -> Json:
-    """The JSON schema of a /rank body. One rule it cannot say: ids are unique."""
+    """Returns the JSON schema of a /rank body. It cannot express that ids are unique."""
     context, item = spec.at("context", spec.regular), spec.at("item", spec.regular)
     item_object = _object_of(item, limits.item_characters)
     item_object["properties"]["id"] = {
         "type": ["string", "null"],
         "minLength": 1,
         "maxLength": limits.id_characters,
-        "pattern": WITHOUT_NUL,
-        "description": "unique in the request; the index as a string where absent",
+        "pattern": _WITHOUT_NUL,
+        "description": "unique in the request; default: the index as a string",
     }
-    bare_item = {"type": "string", "pattern": NOT_BLANK, "maxLength": limits.item_characters}
+    bare_item = {"type": "string", "pattern": _NOT_BLANK, "maxLength": limits.item_characters}
     bare_item["description"] = f"the item's {bare.name} alone" if bare else ""
     schema = _object_of(context, limits.context_characters)
     schema["required"].append("items")
@@ -178,7 +181,11 @@ def request_schema(spec: FeatureSpec, bare: Feature | None, limits: RequestLimit
             "maxItems": limits.items,
             "items": {"oneOf": [item_object, bare_item]} if bare else item_object,
         },
-        "top_n": {"type": ["integer", "null"], "minimum": 1, "description": "answer the best so many; all by default"},
+        "top_n": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "description": "number of results; default: all",
+        },
         "return_titles": {"type": ["boolean", "null"], "description": "repeat each item's text in its result"},
         "model_version": {"type": ["integer", "null"], "minimum": 0, "description": "refuse any other version"},
         "debug": {"type": ["boolean", "null"], "description": "add each result's logit, tokens and words"},
@@ -200,7 +207,7 @@ def _schema_of(feature: Feature, characters: int) -> Json:
     if feature.type in ("text", "categorical"):
         schema["maxLength"] = characters
     if feature.is_text:
-        schema["pattern"] = WITHOUT_NUL if feature.default is not None else NOT_BLANK
+        schema["pattern"] = _WITHOUT_NUL if feature.default is not None else _NOT_BLANK
     if feature.length > 1:
         schema = {"type": "array", "minItems": feature.length, "maxItems": feature.length, "items": schema}
     if feature.default is not None:
@@ -209,7 +216,7 @@ def _schema_of(feature: Feature, characters: int) -> Json:
 
 
 def batch_schema(one: Json, limits: RequestLimits) -> Json:
-    """The JSON schema of a /v1/rank/batch body. It cannot say that all queries' items together have a limit too."""
+    """Returns the JSON schema of a /v1/rank/batch body. It cannot express the limit on items over all queries."""
     queries = {"type": "array", "minItems": 1, "maxItems": limits.queries, "items": one}
     return {
         "type": "object",
@@ -220,19 +227,19 @@ def batch_schema(one: Json, limits: RequestLimits) -> Json:
 
 
 def rerank_schema(one: Json, shape: RerankShape) -> Json:
-    """The JSON schema of a /v1/rerank body: that of /rank, in this shape's names."""
+    """Returns the JSON schema of a /v1/rerank body: the one of /rank with other names."""
     item, bare = one["properties"]["items"]["items"]["oneOf"]
     names = {name: schema for name, schema in item["properties"].items() if name not in ("id", shape.text)}
     required = ["text" if name == shape.text else name for name in item["required"]]
     document = item | {"properties": {"text": item["properties"][shape.text], **names}, "required": required}
-    kept = {name: schema for name, schema in one["properties"].items() if name in shape.names}
+    shared = {name: schema for name, schema in one["properties"].items() if name in shape.names}
     of_query = {"query": one["properties"][shape.query]}
     documents = one["properties"]["items"] | {"items": {"oneOf": [document, bare | {"description": "its text"}]}}
     return one | {
         "required": ["query", "documents"] + [name for name in one["required"] if name not in (shape.query, "items")],
         "properties": {
             **of_query,
-            **kept,
+            **shared,
             "documents": documents,
             "model": {"type": ["string", "null"], "description": "the served model's name"},
             "return_documents": {"type": ["boolean", "null"], "description": "repeat each document in its result"},

@@ -1,4 +1,4 @@
-"""Around every request: its id, trace and time, its log line, its place in /metrics, its spans, the last resort."""
+"""Request telemetry: ids, timing, log line, metrics and spans; answers unhandled exceptions with a 500 problem."""
 
 import logging
 import re
@@ -6,25 +6,25 @@ import re
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.log import log, places_of
-from serving.metrics import Metrics
+from serving.observability.json_log import log, stack_locations
+from serving.observability.metrics import Metrics
+from serving.observability.request_record import RequestRecord
+from serving.observability.span_export import SpanExporter
+from serving.observability.trace_context import new_trace_id, span_of
 from serving.problems import MEDIA_TYPE, Problem
-from serving.record import Record
-from serving.trace_context import new_trace_id, span_of
-from serving.tracing import Tracing
 
-# asked every few seconds by whoever watches
-UNLOGGED = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics")
+# polled every few seconds by probes and Prometheus
+_UNLOGGED_ROUTES = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class RequestTelemetry:
-    """ASGI middleware, the outermost: names the request, times it, and turns what nobody caught into a 500 problem.
+    """Outermost ASGI middleware: identifies and times each request, and turns unhandled exceptions into a 500 problem.
 
-    An endpoint finds and fills the request's Record at `request.state.record`.
+    Endpoints read and fill the RequestRecord at `request.state.record`.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: SpanExporter) -> None:
         self._app, self._metrics, self._tracing = app, metrics, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,34 +47,34 @@ class RequestTelemetry:
         except ClientDisconnect:
             record.client_left = True
         except Exception as error:
-            fields = {"request_id": record.request_id, "error": type(error).__name__, "at": places_of(error)}
+            fields = {"request_id": record.request_id, "error": type(error).__name__, "at": stack_locations(error)}
             log("failed", logging.ERROR, **fields)
             if not status:
                 record.problems.append("internal-error")
                 await _send_internal_error(record.request_id, named_send)
         finally:
-            # a route's own path only: an unknown path is a client's text
+            # only the route's template: an unknown path is client text
             route = getattr(scope.get("route"), "path", None)
             self._metrics.observe(record, route or "other", status)
-            if route not in UNLOGGED:
-                said = {"method": scope["method"], "route": route, "status": status, **record.to_log()}
-                log("request", logging.INFO, milliseconds=round(1000 * record.seconds, 3), **said)
+            if route not in _UNLOGGED_ROUTES:
+                entry = {"method": scope["method"], "route": route, "status": status, **record.to_log()}
+                log("request", logging.INFO, milliseconds=round(1000 * record.seconds, 3), **entry)
                 self._tracing.add(record, scope["method"], route, status)
 
 
-def _record_of(scope: Scope, share_of_new: float) -> Record:
+def _record_of(scope: Scope, share_of_new: float) -> RequestRecord:
     request_id = _header(scope, b"x-request-id")
     if not _REQUEST_ID.fullmatch(request_id):
         request_id = new_trace_id()
-    return Record(request_id, span_of(_header(scope, b"traceparent"), share_of_new))
+    return RequestRecord(request_id, span_of(_header(scope, b"traceparent"), share_of_new))
 
 
 def _header(scope: Scope, name: bytes) -> str:
-    """The first of this name, or nothing."""
+    """Returns the first header of this name, or an empty string."""
     return next((value.decode("latin-1") for given, value in scope["headers"] if given == name), "")
 
 
-def _headers_of(record: Record) -> list[tuple[bytes, bytes]]:
+def _headers_of(record: RequestRecord) -> list[tuple[bytes, bytes]]:
     headers = {
         "x-request-id": record.request_id,
         "traceparent": record.span.traceparent,

@@ -1,4 +1,4 @@
-"""The backend `embedded`: the SavedModel in this process."""
+"""The backend `embedded`: runs the SavedModel in this process."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,26 +7,26 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from serving.backend import BackendError, Inputs, without_padding
-from serving.kept import Kept
-from serving.model_store import VerifiedModel
-from serving.saved_model import SavedModel
+from serving.backends.base import BackendError, FeatureArrays, without_padding
+from serving.backends.cache import BoundedCache
+from serving.backends.saved_model import SavedModel
+from serving.exports.store import VerifiedModel
 
 
 class EmbeddedBackend:
-    """The SavedModel in this process, on whatever device TensorFlow finds."""
+    """Runs the SavedModel in this process, on the device that TensorFlow selects."""
 
-    kept: Mapping[str, Kept[Any]] = {}
-    joined = 0
+    caches: Mapping[str, BoundedCache[Any]] = {}
+    batched_calls = 0
 
     def __init__(self, model: VerifiedModel) -> None:
         self._saved_model = SavedModel(model)
         self.compiles_shapes = self._saved_model.compiles_rank
 
-    def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
+    def score(self, inputs: FeatureArrays, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
         try:
             scores = self._saved_model("rank", inputs | {"item_count": item_count})["score"]
-        except tf.errors.OpError as error:  # its message may hold the request's text
+        except tf.errors.OpError as error:  # its message may quote the request
             raise BackendError(type(error).__name__) from None
         return scores
 

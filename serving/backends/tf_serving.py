@@ -1,12 +1,12 @@
-"""The backend `tf-serving`: a TensorFlow Serving holds the same version of the same model, and scores with it.
+"""The backend `tf-serving`: a TensorFlow Serving server scores with the same version of the same model.
 
-Nothing that it answers is believed unseen: another version, a tensor missing or of another type or shape is a problem.
+Every answer is checked: another version, or a tensor that is missing or of another type or shape, is a problem.
 """
 
 import math
-import posixpath
 from collections.abc import Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -19,29 +19,33 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, model_pb2, predict_pb2
 
 from features.errors import InputError
-from serving.backend import BackendError, Inputs, compiles, without_padding
-from serving.graph_check import check_signatures
-from serving.kept import Kept
-from serving.model_store import VerifiedModel
+from serving.backends.base import BackendError, FeatureArrays, uses_xla, without_padding
+from serving.backends.cache import BoundedCache
+from serving.backends.tf_serving_channel import Connection, RemoteError
+from serving.exports.graph.check import check_signatures
+from serving.exports.store import VerifiedModel
 from serving.problems import Problem
-from serving.remote import Connection, RemoteError
 
-CHECK_SECONDS = 1.0  # for the answer to whether it is there
-GRAPH_ERRORS = (  # statuses with which a graph that ran on this request alone may end
+CHECK_SECONDS = 1.0  # timeout of the readiness check
+GRAPH_ERRORS = (  # statuses that the graph itself may cause, for this request only
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.OUT_OF_RANGE,
 )
-_LISTED = {tf.float32: attrgetter("float_val"), tf.int32: attrgetter("int_val")}  # unless in tensor_content
+# the values' field if tensor_content is empty
+_LISTED = {
+    tf.float32: attrgetter("float_val"),
+    tf.int32: attrgetter("int_val"),
+}
 
 MessageT = TypeVar("MessageT", bound=Message)
 
 
 class TensorFlowServingBackend:
-    """One version of a model on a TensorFlow Serving. Errors: InputError where that does not hold this very version."""
+    """One version of a model on TensorFlow Serving. Raises: InputError if the server does not hold this version."""
 
-    kept: Mapping[str, Kept[Any]] = {}
-    joined = 0
+    caches: Mapping[str, BoundedCache[Any]] = {}
+    batched_calls = 0
 
     def __init__(self, model: VerifiedModel, connection: Connection) -> None:
         self._name, self._version = model.manifest.name, model.version
@@ -52,13 +56,13 @@ class TensorFlowServingBackend:
         except Problem as problem:
             remedy = "Let it load that version, from the same files"
             raise InputError(f"{where} cannot be asked: {problem.detail}. {remedy}") from None
-        with tf.io.gfile.GFile(posixpath.join(model.path, "saved_model.pb"), "rb") as file:
-            graph = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0].graph_def
-        self.compiles_shapes = compiles(graph)
+        content = Path(model.path, "saved_model.pb").read_bytes()
+        graph = saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
+        self.compiles_shapes = uses_xla(graph)
 
-    def score(self, inputs: Inputs, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
+    def score(self, inputs: FeatureArrays, item_count: NDArray[np.int32], seconds: float) -> NDArray[np.float32]:
         scores = self._predict("rank", inputs | {"item_count": item_count}, "score", tf.float32, seconds)
-        # rows may be longer: a server that batches pads them, and leaves the cutting to us
+        # rows may be longer: a server that batches pads them
         if scores.ndim != 2 or len(scores) != len(item_count) or scores.shape[1] < item_count.max():
             expected = f"{len(item_count)} rows of {item_count.max()} or more"
             raise self._wrong(f"its scores have shape {list(scores.shape)}, expected {expected}")
@@ -71,29 +75,29 @@ class TensorFlowServingBackend:
         return counts
 
     def tokens(self, texts: list[str], seconds: float) -> list[list[int]]:
-        found = self._predict("tokenize", _encoded(texts), "tokens", tf.int32, seconds)
-        if found.ndim != 2 or len(found) != len(texts):
-            raise self._wrong(f"its tokens have shape {list(found.shape)}, expected {len(texts)} rows")
-        return without_padding(found)
+        tokens = self._predict("tokenize", _encoded(texts), "tokens", tf.int32, seconds)
+        if tokens.ndim != 2 or len(tokens) != len(texts):
+            raise self._wrong(f"its tokens have shape {list(tokens.shape)}, expected {len(texts)} rows")
+        return without_padding(tokens)
 
     def check(self) -> None:
         try:
-            self._connection.ask_once("GetModelMetadata", self._metadata_request(), CHECK_SECONDS)
+            self._connection.call_once("GetModelMetadata", self._metadata_request(), CHECK_SECONDS)
         except RemoteError as error:
             raise self._problem_of(error) from None
 
     def _signatures(self) -> Any:
-        """Its SignatureDefs by name. Errors: Problem."""
+        """Returns the server's SignatureDefs by name. Raises: Problem."""
         answer = self._answer("GetModelMetadata", self._metadata_request(), math.inf)
         metadata = _parsed(get_model_metadata_pb2.GetModelMetadataResponse, answer)
-        found = get_model_metadata_pb2.SignatureDefMap()
+        signatures = get_model_metadata_pb2.SignatureDefMap()
         try:
-            if metadata is None or not metadata.metadata["signature_def"].Unpack(found):
+            if metadata is None or not metadata.metadata["signature_def"].Unpack(signatures):
                 raise self._wrong("its metadata hold no signatures")
         except DecodeError:
             raise self._wrong("its signatures cannot be read") from None
         self._check_model(metadata.model_spec)
-        return found.signature_def
+        return signatures.signature_def
 
     def _metadata_request(self) -> bytes:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
@@ -101,8 +105,10 @@ class TensorFlowServingBackend:
         )
         return bytes(request.SerializeToString())
 
-    def _predict(self, signature: str, inputs: Inputs, output: str, dtype: tf.DType, seconds: float) -> NDArray[Any]:
-        """One output of a signature. Errors: Problem, BackendError."""
+    def _predict(
+        self, signature: str, inputs: FeatureArrays, output: str, dtype: tf.DType, seconds: float
+    ) -> NDArray[Any]:
+        """Returns one output of a signature. Raises: Problem, BackendError."""
         request = predict_pb2.PredictRequest(model_spec=self._spec(signature), output_filter=[output])
         for name, values in inputs.items():
             write_tensor(values, request.inputs[name])
@@ -120,15 +126,15 @@ class TensorFlowServingBackend:
         return model_pb2.ModelSpec(name=self._name, version={"value": self._version}, signature_name=signature)
 
     def _check_model(self, answered: model_pb2.ModelSpec) -> None:
-        """Errors: Problem where another model answered than was asked."""
-        found, asked = (answered.name, answered.version.value), (self._name, self._version)
-        if found != asked:
+        """Raises: Problem if another model or version answered."""
+        name, version = answered.name, answered.version.value
+        if (name, version) != (self._name, self._version):
             raise self._wrong(
-                f"{found[0][:60]!r} version {found[1]} answered, expected {asked[0]!r} version {asked[1]}"
+                f"{name[:60]!r} version {version} answered, expected {self._name!r} version {self._version}"
             )
 
     def _answer(self, method: str, request: bytes, seconds: float) -> bytes:
-        """Errors: Problem; BackendError of a Predict."""
+        """Calls the server. Raises: Problem; BackendError if the graph of a Predict fails."""
         try:
             return self._connection.call(method, request, seconds)
         except RemoteError as error:
@@ -141,25 +147,25 @@ class TensorFlowServingBackend:
         if error.code is grpc.StatusCode.UNAVAILABLE:
             return Problem("remote-unavailable", "The model server cannot be reached", headers=again)
         if error.code is grpc.StatusCode.NOT_FOUND:
-            told = f"The model server does not hold version {self._version} of {self._name}"
-            return Problem("remote-unavailable", told, headers=again)
+            detail = f"The model server does not hold version {self._version} of {self._name}"
+            return Problem("remote-unavailable", detail, headers=again)
         if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return Problem("deadline-exceeded", "The model server did not answer in time")
         return self._wrong(f"its call ended with {error.code.name}")
 
-    def _wrong(self, told: str) -> Problem:
-        return Problem("remote-failed", f"The model server did not score with version {self._version}: {told}")
+    def _wrong(self, detail: str) -> Problem:
+        return Problem("remote-failed", f"The model server did not score with version {self._version}: {detail}")
 
 
-def _encoded(texts: list[str]) -> Inputs:
-    """Of the signature `tokenize`."""
+def _encoded(texts: list[str]) -> FeatureArrays:
+    """Returns the inputs of the signature `tokenize`."""
     return {"text": np.array([text.encode() for text in texts], object)}
 
 
 def write_tensor(values: NDArray[Any], into: tensor_pb2.TensorProto) -> None:
-    """values: numbers, booleans, or bytes objects. Numbers go as one block of memory (little-endian).
+    """Writes values (numbers, booleans or bytes objects) into a TensorProto; numbers as little-endian tensor_content.
 
-    tf.make_tensor_proto does the same, but looks at every text for itself, which takes many times as long.
+    tf.make_tensor_proto does the same, but inspects every text, which takes many times as long.
     """
     for size in values.shape:
         into.tensor_shape.dim.add(size=size)
@@ -172,9 +178,9 @@ def write_tensor(values: NDArray[Any], into: tensor_pb2.TensorProto) -> None:
 
 
 def read_tensor(tensor: tensor_pb2.TensorProto, dtype: tf.DType) -> NDArray[Any] | None:
-    """Its values in its shape; None where the type is another, or there are more or fewer values than its shape says.
+    """Returns the tensor's values, or None if its type differs from dtype or its values do not fill its shape.
 
-    dtype: float32 or int32. A server may send either a block of memory or a list of values.
+    dtype: float32 or int32. A server may send either tensor_content or a list of values.
     """
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     if tensor.dtype != dtype.as_datatype_enum or any(size < 0 for size in shape):

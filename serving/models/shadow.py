@@ -1,7 +1,7 @@
-"""The version in the shadow: it scores a sample of the requests again, after their answers, and answers nobody.
+"""Shadow scoring: the shadow version scores a sample of the answered requests again; its scores are only compared.
 
-How far it agrees with the version that answered is in /metrics. It works while a scoring thread is idle, so that it
-takes nothing from requests; what it cannot do in time is dropped and counted.
+/metrics shows how far it agrees with the version that answered. It runs only while a scoring thread is idle, so that it
+does not slow requests down; sampled requests that it cannot score in time are dropped and counted.
 """
 
 import logging
@@ -18,131 +18,139 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.background import BackgroundTask
 
-from features.agreement import kendall_tau
-from serving.answers import Shape
-from serving.line import Line
-from serving.log import log, places_of
+from inference.kendall_tau import kendall_tau
+from serving.models.loaded_model import Handler, LoadedModel, Models
+from serving.observability.json_log import log, stack_locations
+from serving.observability.request_record import RequestRecord, Scores
+from serving.observability.trace_context import span_of
 from serving.problems import Problem
-from serving.record import Record, Scores
-from serving.served import Models, Served
+from serving.ranking.request_queue import RequestQueue
 from serving.settings import Settings
-from serving.strict_json import parse_json
-from serving.trace_context import span_of
 
-TAUS = (-0.5, 0.0, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-LOOK_SECONDS = 0.005  # between two looks for an idle thread
-STOP_SECONDS = 5.0  # that its thread has to end
+_TAU_BUCKETS = (-0.5, 0.0, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+_OVERLAP_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_IDLE_POLL_SECONDS = 0.005  # between two checks for an idle thread
+_STOP_SECONDS = 5.0  # how long `stop` waits for the thread
 
 
-class Asked(NamedTuple):
-    """A request that was answered. scores: as its Record has them. models: that it could be answered by."""
+class _SampledRequest(NamedTuple):
+    """An answered request in the sample. scores: from its RequestRecord. models: those that could have answered it."""
 
-    shape: Shape
+    shape: Handler
     body: bytes
     models: Models
-    shadow: Served
+    shadow: LoadedModel
     scores: list[Scores | None]
 
 
-class Shadow(Collector):
-    """A bounded line of requests, and a thread that has the shadow score them. Prometheus collects how it went."""
+class ShadowScorer(Collector):
+    """A bounded queue of sampled requests, a thread that scores them with the shadow, and their metrics."""
 
-    def __init__(self, settings: Settings, line: Line) -> None:
-        self._settings, self._line = settings.shadow, line
-        # a call of a model server with less than its longest time leaves the circuit breaker alone when it is late
+    def __init__(self, settings: Settings, request_queue: RequestQueue) -> None:
+        self._settings, self._request_queue = settings.shadow, request_queue
+        # the full timeout of the model server: a shorter one that expires would not count in the circuit breaker
         self._seconds = settings.tf_serving.seconds
-        self._waiting: queue.Queue[Asked] = queue.Queue(settings.shadow.waiting)
+        self._waiting: queue.Queue[_SampledRequest] = queue.Queue(settings.shadow.waiting)
         self._ending = threading.Event()
         self._works = True
         self._requests = Counter(
             "privrank_shadow_requests", "Sampled requests by what became of them", ("version", "outcome"), registry=None
         )
-        told = "Order of a query group's items in the shadow against the order that was answered; 1 is the same"
+        documentation = (
+            "Order of a query group's items in the shadow against the order that was answered; 1 is the same"
+        )
         versions = ("version", "served")
-        self._taus = Histogram("privrank_shadow_kendall_tau", told, versions, buckets=TAUS, registry=None)
-        told = f"Share of the first {settings.shadow.top} results that the shadow has among its first, of longer lists"
-        self._overlaps = Histogram("privrank_shadow_top_overlap", told, versions, buckets=SHARES, registry=None)
+        self._taus = Histogram(
+            "privrank_shadow_kendall_tau", documentation, versions, buckets=_TAU_BUCKETS, registry=None
+        )
+        documentation = (
+            f"Share of the first {settings.shadow.top} results that the shadow has among its first, of longer lists"
+        )
+        self._overlaps = Histogram(
+            "privrank_shadow_top_overlap", documentation, versions, buckets=_OVERLAP_BUCKETS, registry=None
+        )
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
         if settings.shadow.version is not None:
             self._thread.start()
 
-    def after(self, shape: Shape, body: bytes, models: Models, record: Record) -> BackgroundTask | None:
-        """What to do once the request's answer is sent; None for one that is not in the sample.
+    def background_task(
+        self, shape: Handler, body: bytes, models: Models, record: RequestRecord
+    ) -> BackgroundTask | None:
+        """Returns the task to run after the request's answer is sent, or None if the request is not sampled.
 
-        The sample is drawn at random: request ids are clients' own, and of one who repeats an id, a hash of it would
-        take all requests or none.
+        The sample is random, not a hash of the request id: clients choose the ids, and for a client that repeats one, a
+        hash would sample all requests or none.
         """
         if models.shadow is None or random.random() >= self._settings.share:
             return None
-        return BackgroundTask(self._add, Asked(shape, body, models, models.shadow, record.scores))
+        return BackgroundTask(self._add, _SampledRequest(shape, body, models, models.shadow, record.scores))
 
     def stop(self) -> None:
-        """The thread ends after what it is at."""
+        """Lets the thread end after its current request."""
         self._ending.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS)
+            self._thread.join(_STOP_SECONDS)
 
     def collect(self) -> Iterator[Metric]:
         for collector in (self._requests, self._taus, self._overlaps):
             yield from collector.collect()
 
-    async def _add(self, asked: Asked) -> None:
+    async def _add(self, sampled: _SampledRequest) -> None:
         try:
-            self._waiting.put_nowait(asked)
+            self._waiting.put_nowait(sampled)
         except queue.Full:
-            self._count(asked.shadow, "dropped")
+            self._count(sampled.shadow, "dropped")
 
-    def _count(self, shadow: Served, outcome: str) -> None:
+    def _count(self, shadow: LoadedModel, outcome: str) -> None:
         self._requests.labels(str(shadow.version), outcome).inc()
 
-    # --- in the thread
+    # --- runs in the thread
 
     def _run(self) -> None:
         while not self._ending.is_set():
             try:
-                asked = self._waiting.get(timeout=0.5)
+                sampled = self._waiting.get(timeout=0.5)
             except queue.Empty:
                 continue
-            if self._finds_idle_thread():
-                self._count(asked.shadow, "failed" if (reason := self._compare(asked)) else "compared")
-                if reason and self._works:  # the first after one that went well
-                    log("shadow-failed", logging.WARNING, version=asked.shadow.version, reason=reason)
+            if self._wait_for_idle_thread():
+                self._count(sampled.shadow, "failed" if (reason := self._compare(sampled)) else "compared")
+                if reason and self._works:  # logs only the first failure after a success
+                    log("shadow-failed", logging.WARNING, version=sampled.shadow.version, reason=reason)
                 self._works = not reason
             else:
-                self._count(asked.shadow, "dropped")
-            del asked  # its models may be the last ones of theirs
+                self._count(sampled.shadow, "dropped")
+            del sampled  # it may hold the last reference to its models
 
-    def _finds_idle_thread(self) -> bool:
-        """Waits for one, for a while."""
-        ends = time.monotonic() + self._settings.wait_seconds
-        while self._line.is_busy:
-            if time.monotonic() > ends or self._ending.wait(LOOK_SECONDS):
+    def _wait_for_idle_thread(self) -> bool:
+        """Returns whether a scoring thread became idle within `wait_seconds`."""
+        deadline = time.monotonic() + self._settings.wait_seconds
+        while self._request_queue.is_busy:
+            if time.monotonic() > deadline or self._ending.wait(_IDLE_POLL_SECONDS):
                 return False
         return True
 
-    def _compare(self, asked: Asked) -> str:
-        """Has the shadow do what was asked, and compares. Returns why it could not, without any text of the request."""
-        record = Record("shadow", span_of(""), allowed=self._seconds)
-        every = dict.fromkeys(asked.models.resident, asked.shadow)  # whichever version a client asked for
+    def _compare(self, sampled: _SampledRequest) -> str:
+        """Scores the request with the shadow and compares. Returns why it failed, without request text, or ''."""
+        record = RequestRecord("shadow", span_of(""), allowed=self._seconds)
+        every = dict.fromkeys(sampled.models.resident, sampled.shadow)  # whichever version the client requested
         try:
-            asked.shape(parse_json(asked.body), Models(asked.shadow, every), record)
-            pairs = [(a, b) for a, b in zip(asked.scores, record.scores, strict=True) if a is not None]
-            for served, again in pairs:
-                if again is not None:
-                    self._observe(served, again)
+            sampled.shape(sampled.body, Models(sampled.shadow, every), record)
+            pairs = [(a, b) for a, b in zip(sampled.scores, record.scores, strict=True) if a is not None]
+            for served, shadowed in pairs:
+                if shadowed is not None:
+                    self._observe(served, shadowed)
         except Problem as problem:
             return problem.slug
         except Exception as error:
-            return f"{type(error).__name__} at {places_of(error)}"
-        return ", ".join(record.problems) if any(again is None for _, again in pairs) else ""
+            return f"{type(error).__name__} at {stack_locations(error)}"
+        return ", ".join(record.problems) if any(shadowed is None for _, shadowed in pairs) else ""
 
-    def _observe(self, served: Scores, again: Scores) -> None:
-        """Ties have the request's order, as in an answer."""
+    def _observe(self, served: Scores, shadowed: Scores) -> None:
+        """Observes how far two rankings agree. Ties keep the request's order, as in answers."""
         first, second = (
-            np.argsort(np.argsort(-scores.values, kind="stable")).astype(np.int32) for scores in (served, again)
+            np.argsort(np.argsort(-scores.values, kind="stable")).astype(np.int32) for scores in (served, shadowed)
         )
-        labels, top = (str(again.version), str(served.version)), self._settings.top
+        labels, top = (str(shadowed.version), str(served.version)), self._settings.top
         if len(first) > 1:
             self._taus.labels(*labels).observe(kendall_tau(first, second))
         if len(first) > top:

@@ -1,6 +1,6 @@
-"""A request as spans of OpenTelemetry: one of the whole, one of each stage. Numbers and names, never a client's text.
+"""OpenTelemetry spans of a request: one for the request, one for each stage. They contain no client text.
 
-Source: OTLP 1, JSON encoding: ids in hexadecimal, 64-bit whole numbers as text; semantic conventions for HTTP spans.
+Source: OTLP 1, JSON encoding: ids in hexadecimal, 64-bit integers as strings; semantic conventions for HTTP spans.
 """
 
 import os
@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from serving.record import Record
-from serving.trace_context import new_span_id
+from serving.observability.request_record import RequestRecord
+from serving.observability.trace_context import new_span_id
 
-Json = dict[str, Any]
-Value = bool | int | str | Sequence[int] | Sequence[str]
+_Json = dict[str, Any]
+AttributeValue = bool | int | str | Sequence[int] | Sequence[str]
 
-_INTERNAL, _SERVER = 1, 2  # kinds of spans
-_ERROR = 2  # a status
+_INTERNAL, _SERVER = 1, 2  # span kinds
+_ERROR = 2  # status code
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A request that has ended. route: None for an unknown path. status: 0 when its client left before the answer."""
+class EndedRequest:
+    """A finished request. route: None for an unknown path. status: 0 if the client disconnected before the response."""
 
-    record: Record
+    record: RequestRecord
     method: str
     route: str | None
     status: int
@@ -33,18 +33,18 @@ class Ended:
         return f"{self.method} {self.route}" if self.route else self.method
 
 
-def export_request(ended: Sequence[Ended], service: str) -> Json:
-    """An ExportTraceServiceRequest with all spans of these requests."""
+def export_request(ended: Sequence[EndedRequest], service: str) -> _Json:
+    """Returns an ExportTraceServiceRequest with all spans of these requests."""
     resource = {"attributes": _attributes({"service.name": service, "process.pid": os.getpid()})}
     spans = [span for request in ended for span in spans_of(request)]
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "serving"}, "spans": spans}]}]}
 
 
-def spans_of(ended: Ended) -> list[Json]:
-    """The request's span, then its stages' in the order in which they ended."""
+def spans_of(ended: EndedRequest) -> list[_Json]:
+    """Returns the request's span, then its stage spans in the order in which they ended."""
     record = ended.record
     whole = _span(record, record.span.span_id, record.span.parent_id, ended.name, record.began, ended.seconds)
-    whole |= {"kind": _SERVER, "attributes": _attributes(_said_of(ended))}
+    whole |= {"kind": _SERVER, "attributes": _attributes(_request_attributes(ended))}
     if ended.status >= 500:
         whole["status"] = {"code": _ERROR}
     stages = [
@@ -55,7 +55,7 @@ def spans_of(ended: Ended) -> list[Json]:
     return [whole, *stages]
 
 
-def _span(record: Record, span_id: str, parent_id: str, name: str, began: float, seconds: float) -> Json:
+def _span(record: RequestRecord, span_id: str, parent_id: str, name: str, began: float, seconds: float) -> _Json:
     start = record.began_at + round((began - record.began) * 1e9)
     return {
         "traceId": record.span.trace_id,
@@ -68,28 +68,28 @@ def _span(record: Record, span_id: str, parent_id: str, name: str, began: float,
     }
 
 
-def _said_of(ended: Ended) -> dict[str, Value]:
+def _request_attributes(ended: EndedRequest) -> dict[str, AttributeValue]:
     record = ended.record
-    said: dict[str, Value] = {"http.request.method": ended.method}
+    attributes: dict[str, AttributeValue] = {"http.request.method": ended.method}
     if ended.route is not None:
-        said["http.route"] = ended.route
+        attributes["http.route"] = ended.route
     if ended.status:
-        said["http.response.status_code"] = ended.status
+        attributes["http.response.status_code"] = ended.status
     if ended.status >= 500 and record.problems:
-        said["error.type"] = record.problems[-1]
+        attributes["error.type"] = record.problems[-1]
     if record.usage is not None:
-        said |= {f"privrank.{name}": count for name, count in asdict(record.usage).items()}
-    said |= {"privrank.versions": list(record.versions), "privrank.problems": list(record.problems)}
+        attributes |= {f"privrank.{name}": count for name, count in asdict(record.usage).items()}
+    attributes |= {"privrank.versions": list(record.versions), "privrank.problems": list(record.problems)}
     if record.client_left:
-        said["privrank.client_left"] = True
-    return said
+        attributes["privrank.client_left"] = True
+    return attributes
 
 
-def _attributes(said: Mapping[str, Value]) -> list[Json]:
-    return [{"key": name, "value": _value(value)} for name, value in said.items()]
+def _attributes(attributes: Mapping[str, AttributeValue]) -> list[_Json]:
+    return [{"key": name, "value": _value(value)} for name, value in attributes.items()]
 
 
-def _value(value: Value) -> Json:
+def _value(value: AttributeValue) -> _Json:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):

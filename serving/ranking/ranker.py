@@ -1,4 +1,4 @@
-"""Scores query groups and sorts them: the whole of a request between its reading and its answer."""
+"""Scores query groups with one model and sorts their items."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,25 +10,24 @@ from numpy.typing import NDArray
 from features.elwc import QueryGroup
 from features.spec import Feature, FeatureSpec
 from features.values import Value
-from serving.backend import Backend, BackendError, Inputs
-from serving.kept import Kept
-from serving.model_store import VerifiedModel
+from serving.backends.base import Backend, BackendError, FeatureArrays
+from serving.backends.cache import BoundedCache
+from serving.backends.item_buckets import bucket_of
+from serving.exports.store import VerifiedModel
+from serving.observability.request_record import RequestRecord, Usage
 from serving.problems import Problem
-from serving.record import Record, Usage
-from serving.schemas import RankRequest
-from serving.words import Matches
+from serving.ranking.rank_request import RankRequest
+from serving.ranking.token_matches import TokenMatches
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # items; groups of one bucket are scored in one call
-
-_ARRAYS: dict[str, tuple[Any, Value]] = {  # type -> dtype of its array, what stands behind item_count
+_ARRAYS: dict[str, tuple[Any, Value]] = {  # type -> dtype of its array, padding value
     "text": (object, ""), "categorical": (object, ""),
     "float": (np.float32, 0.0), "int": (np.int64, 0), "bool": (np.bool_, False),
 }  # fmt: skip
 
 
-@dataclass(slots=True)  # not frozen: that makes each of a thousand take four times as long
+@dataclass(slots=True)  # not frozen: creating a frozen one takes four times as long
 class RankedItem:
-    """One result. index: its place in the request. texts: its text features by name, where asked for."""
+    """One result. index: its position in the request. texts: its text features by name, if requested."""
 
     id: str
     index: int
@@ -39,9 +38,9 @@ class RankedItem:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A query group, sorted by score, ties in the request's order. name, version: of the model.
+    """A query group sorted by score; ties keep the request's order. name, version: the model's.
 
-    scores: of all its items, [items] in the request's order, whatever the request's `top_n`.
+    scores: float64 [items], of all items in the request's order, independent of `top_n`.
     """
 
     name: str
@@ -51,8 +50,8 @@ class Ranking:
     scores: NDArray[np.float64]
 
 
-class Ranker:
-    """One model that is ready to rank. Safe to call from several threads."""
+class RequestRanker:
+    """Ranks query groups with one loaded model. Thread-safe."""
 
     def __init__(self, model: VerifiedModel, backend: Backend) -> None:
         self.model = model
@@ -62,36 +61,38 @@ class Ranker:
         self._texts = {level: _texts_at(self.spec, level) for level in ("context", "item")}
 
     def check(self) -> None:
-        """Errors: Problem where the backend could not score now."""
+        """Raises: Problem if the backend cannot score now."""
         self._backend.check()
 
     @property
-    def kept(self) -> Mapping[str, Kept[Any]]:
-        """What the backend keeps of texts that come again, by what it is."""
-        return self._backend.kept
+    def caches(self) -> Mapping[str, BoundedCache[Any]]:
+        """The backend's caches by name."""
+        return self._backend.caches
 
     @property
-    def joined(self) -> int:
-        """How many calls of the backend were made into one with others."""
-        return self._backend.joined
+    def batched_calls(self) -> int:
+        """Number of backend calls that were merged with others."""
+        return self._backend.batched_calls
 
-    def rank(self, requests: Sequence[RankRequest], record: Record) -> list[Ranking | Problem]:
-        """Each request's ranking, in their order; or its problem, which leaves the others alone.
+    def rank(self, requests: Sequence[RankRequest], record: RequestRecord) -> list[Ranking | Problem]:
+        """Returns the ranking of each request, or its Problem, in the order of the requests.
 
-        The problems are model-failed and non-finite-score.
-        Errors: Problem where the backend is out of reach for all of them.
+        A request's Problem (model-failed, non-finite-score) does not affect the others.
+        Raises: Problem if the backend cannot be reached, for all of them.
         """
         answers: dict[int, Ranking | Problem] = {}
         sizes = [len(request.group.items) for request in requests]
-        for places, padded in calls_for(sizes, self._backend.compiles_shapes):
+        for places, padded in plan_calls(sizes, self._backend.compiles_shapes):
             together = [requests[place] for place in places]
             answers |= zip(places, self._rank_together(together, padded, record), strict=True)
         return [answers[place] for place in range(len(requests))]
 
-    def _rank_together(self, requests: list[RankRequest], padded: int, record: Record) -> list[Ranking | Problem]:
-        """Scored in one call of the model; one after another where that call fails, to find the one at fault."""
+    def _rank_together(
+        self, requests: list[RankRequest], padded: int, record: RequestRecord
+    ) -> list[Ranking | Problem]:
+        """Scores the requests in one call of the model; if that fails, one by one, to isolate the one at fault."""
         groups = [request.group for request in requests]
-        inputs = inputs_of(groups, self._inputs, padded)
+        inputs = feature_arrays(groups, self._inputs, padded)
         counts = np.array([len(group.items) for group in groups], np.int32)
         try:
             with record.stage("score", version=self.model.version, groups=len(groups), items=padded):
@@ -113,15 +114,15 @@ class Ranker:
         self,
         request: RankRequest,
         logits: NDArray[np.float32],
-        values: Inputs,
+        values: FeatureArrays,
         in_context: int,
         in_items: NDArray[np.int64],
-        record: Record,
+        record: RequestRecord,
     ) -> Ranking | Problem:
         if not np.isfinite(logits).all():
-            wrong = int(np.flatnonzero(~np.isfinite(logits))[0])
-            told = f"version {self.model.version} scored item {wrong} with {logits[wrong]}, expected a finite number"
-            return Problem("non-finite-score", told)
+            item = int(np.flatnonzero(~np.isfinite(logits))[0])
+            detail = f"version {self.model.version} scored item {item} with {logits[item]}, expected a finite number"
+            return Problem("non-finite-score", detail)
         scores = sigmoid(logits)
         order: list[int] = np.argsort(-scores, kind="stable")[: request.top_n].tolist()
         texts = self._texts["item"] if request.return_titles else ()
@@ -144,13 +145,13 @@ class Ranker:
         in_items: NDArray[np.int64],
         seconds: float,
     ) -> list[dict[str, Any]]:
-        """What `debug` adds to each result."""
+        """Returns what `debug` adds to each result."""
         names = {level: [feature.name for feature in features] for level, features in self._texts.items()}
-        matches = Matches(group, names, self.model.manifest.limits, self._backend, seconds)
+        matches = TokenMatches(group, names, self.model.manifest.limits, self._backend, seconds)
         return [{"logit": float(logits[i]), "tokens": int(in_items[i]), "words": matches.of(i)} for i in order]
 
-    def _token_counts(self, groups: list[QueryGroup], record: Record) -> list[tuple[int, NDArray[np.int64]]]:
-        """Each group's tokens: its context's, and its items' int64 [items]. One call of the tokeniser for all."""
+    def _token_counts(self, groups: list[QueryGroup], record: RequestRecord) -> list[tuple[int, NDArray[np.int64]]]:
+        """Returns each group's token counts: its context's, and its items' int64 [items]. Calls the tokeniser once."""
         texts: list[str] = []
         for group in groups:
             texts += [str(group.context[f.name]) for f in self._texts["context"]]
@@ -158,19 +159,19 @@ class Ranker:
         counts = np.zeros(0, np.int64)
         if texts:
             counts = self._backend.token_counts(texts, record.seconds_left).astype(np.int64)
-        found, at, of_context, columns = [], 0, len(self._texts["context"]), len(self._texts["item"])
+        token_counts, at, of_context, columns = [], 0, len(self._texts["context"]), len(self._texts["item"])
         for group in groups:
             items_at = at + of_context
             end = items_at + columns * len(group.items)
             per_item = counts[items_at:end].reshape(columns, len(group.items)).sum(axis=0)
-            found.append((int(counts[at:items_at].sum()), per_item))
+            token_counts.append((int(counts[at:items_at].sum()), per_item))
             at = end
-        return found
+        return token_counts
 
-    def _usage(self, values: Inputs, in_context: int, in_items: NDArray[np.int64]) -> Usage:
-        """values: the group's own, without padding."""
+    def _usage(self, values: FeatureArrays, in_context: int, in_items: NDArray[np.int64]) -> Usage:
+        """Counts the group's pairs, tokens, truncated items and clipped values. values: without padding."""
         limits = self.model.manifest.limits
-        # several texts of one side are read as one, a separator between two
+        # the model reads several texts of one side as one, with separators between them
         separators = {level: max(len(features) - 1, 0) for level, features in self._texts.items()}
         cut = in_items + separators["item"] > limits.get("max_item_tokens", np.inf)
         if in_context + separators["context"] > limits.get("max_context_tokens", np.inf):
@@ -178,11 +179,11 @@ class Ranker:
         clipped = sum(self._outside(values, name) for name in self.model.manifest.ranges)
         return Usage(len(in_items), int(in_context + in_items.sum()), int(cut.sum()), clipped)
 
-    def _outside(self, values: Inputs, name: str) -> int:
-        """How many of a feature's values training never reached."""
+    def _outside(self, values: FeatureArrays, name: str) -> int:
+        """Counts the values of a feature outside the range seen in training."""
         if name not in values or values[name].dtype == np.bool_:
             return 0
-        # a float's range is compared as the float32 that the graph sees
+        # a float's range is compared in float32, as in the graph
         low, high = np.array(self.model.manifest.ranges[name]).astype(np.result_type(values[name].dtype, np.float32))
         return int(((values[name] < low) | (values[name] > high)).sum())
 
@@ -198,17 +199,13 @@ def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return scores
 
 
-def bucket_of(items: int) -> int:
-    """The least bucket that holds so many items."""
-    return next((bucket for bucket in BUCKETS if bucket >= items), items)
+def plan_calls(sizes: Sequence[int], compiles_shapes: bool) -> list[tuple[list[int], int]]:
+    """Plans which groups one call of the model scores together, and to how many items they are padded.
 
-
-def calls_for(sizes: Sequence[int], compiles_shapes: bool) -> list[tuple[list[int], int]]:
-    """Which groups one call of the model scores together, and the items that they are padded to.
-
-    sizes: items a group. Groups share a call within one bucket, so that less than half of it is padding. A backend
-    that compiles for every shape takes one group at a time, padded to its bucket: more groups would be more shapes.
-    Returns [(places in sizes, items)].
+    Groups of one bucket share a call, so that less than half of it is padding. A backend that compiles for every shape
+    scores one group at a time, padded to its bucket: more groups would be more shapes.
+    sizes: the number of items of each group.
+    Returns [(indices into sizes, padded number of items)].
     """
     if compiles_shapes:
         return [([place], bucket_of(size)) for place, size in enumerate(sizes)]
@@ -218,8 +215,8 @@ def calls_for(sizes: Sequence[int], compiles_shapes: bool) -> list[tuple[list[in
     return [(places, max(sizes[place] for place in places)) for places in by_bucket.values()]
 
 
-def inputs_of(groups: Sequence[QueryGroup], features: tuple[Feature, ...], padded: int) -> Inputs:
-    """Groups as a model's inputs: context features [groups, ...], item features [groups, padded, ...]."""
+def feature_arrays(groups: Sequence[QueryGroup], features: tuple[Feature, ...], padded: int) -> FeatureArrays:
+    """Converts groups to model inputs: context features [groups, ...], item features [groups, padded, ...]."""
     return {
         feature.name: _array(feature, [group.context[feature.name] for group in groups], len(groups))
         if feature.level == "context"
@@ -228,15 +225,15 @@ def inputs_of(groups: Sequence[QueryGroup], features: tuple[Feature, ...], padde
     }
 
 
-def _of_group(inputs: Inputs, place: int, items: int, spec: FeatureSpec) -> Inputs:
-    """One group's own values among `inputs`, without padding."""
+def _of_group(inputs: FeatureArrays, place: int, items: int, spec: FeatureSpec) -> FeatureArrays:
+    """Returns one group's values from `inputs`, without padding."""
     return {
         name: values[place, :items] if spec[name].level == "item" else values[place] for name, values in inputs.items()
     }
 
 
 def _array(feature: Feature, values: list[Value], length: int) -> NDArray[Any]:
-    """values, then padding: [length], vectors [length, feature.length]."""
+    """Returns the values, padded to [length], or [length, feature.length] for vectors."""
     dtype, padding = _ARRAYS[feature.type]
     if feature.length > 1:
         padded: list[Any] = values + [(padding,) * feature.length] * (length - len(values))

@@ -1,4 +1,4 @@
-"""The sockets that the gateway listens on, and who can reach them."""
+"""The sockets that the gateway listens on."""
 
 import ipaddress
 import socket
@@ -7,11 +7,14 @@ from typing import NamedTuple
 from features.errors import InputError
 from serving.settings import Settings
 
-BACKLOG = 2048  # connections that wait to be accepted
+_BACKLOG = 2048  # pending connections
 
 
-class Doors(NamedTuple):
-    """The sockets of one process. own: that no other of several processes has."""
+class Listeners(NamedTuple):
+    """The sockets of one process.
+
+    clients: the client port, shared by several processes. own: the port of this process alone. admin: the admin port.
+    """
 
     clients: socket.socket
     own: socket.socket | None = None
@@ -19,27 +22,27 @@ class Doors(NamedTuple):
 
 
 def listen_for_admin(settings: Settings, process: int = 0) -> socket.socket | None:
-    """The administration's socket of a process, where there is one. Errors: InputError."""
-    return listen(settings.admin.host, port_for(process, settings.admin.port)) if settings.admin.keys else None
+    """Opens the admin socket of a process; None if no key has the role admin. Errors: InputError."""
+    return listen(settings.admin.host, port_for(process, settings.admin.port)) if settings.admin_keys else None
 
 
 def port_for(process: int, first: int) -> int:
-    """The port of a process, from the first one's; any free one where that is 0."""
+    """Returns the port of process number `process`; `first` is the port of process 0, and 0 means any free port."""
     return first + process if first else 0
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens: from here on a client waits instead of being refused. Errors: InputError."""
+    """Opens a listening socket. From then on, connections are queued rather than refused. Errors: InputError."""
     listener = bind(host, port)
-    listener.listen(BACKLOG)
+    listener.listen(_BACKLOG)
     return listener
 
 
 def bind(host: str, port: int, shared: bool = False) -> socket.socket:
-    """A socket that does not listen yet. Errors: InputError.
+    """Binds a socket that does not listen yet. Errors: InputError.
 
-    shared: several processes may bind the port, and the kernel gives each connection to one of those that listen, by
-    chance. Of a single socket that all listen on, the first to wake up would take every connection of a burst.
+    shared: sets SO_REUSEPORT. Several processes may then bind the port, and the kernel distributes connections at
+    random. With one socket inherited by all, the first process to wake up would accept every connection of a burst.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -51,23 +54,25 @@ def bind(host: str, port: int, shared: bool = False) -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
     except OSError as error:
-        told = f"cannot listen on {host} port {port}: {error.strerror}"
-        raise InputError(f"{told}. Name another port (0 takes a free one), or an own address") from None
+        message = f"cannot listen on {host} port {port}: {error.strerror}"
+        raise InputError(f"{message}. Choose another port (0: a free one) or an own address") from None
     return listener
 
 
-def refuse_strangers(settings: Settings) -> None:
-    """Errors: InputError when other machines could ask, no key is set, and nobody said that this is meant."""
-    if settings.api_keys or settings.without_keys:
+def check_authentication(settings: Settings) -> None:
+    """Errors: InputError if other machines can connect, no API key is set and this was not explicitly allowed."""
+    if settings.api_keys or settings.allow_unauthenticated:
         return
     try:
-        addresses = {str(found[4][0]) for found in socket.getaddrinfo(settings.host, None)}
+        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(settings.host, None)}
     except OSError:
-        return  # `listen` says what is wrong with it
+        return  # `listen` reports the error
     if not all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses):
-        told = f"--host {settings.host} lets other machines ask, but no API key is set"
-        remedy = "Put api_keys into the --settings file (python -m serving.keys makes one), or say --without-keys"
-        raise InputError(f"{told}. {remedy}")
+        raise InputError(
+            f"--host is {settings.host}, which other machines can reach, and no API key is set; expected api_keys in "
+            "the --settings file (python -m serving.api_keys makes one). To serve without authentication, give "
+            "--allow-unauthenticated; to serve this machine only, --host 127.0.0.1"
+        )
 
 
 def port_of(listener: socket.socket) -> int:

@@ -1,55 +1,69 @@
-"""One gateway process: it listens, loads, answers, and ends after a signal."""
+"""One gateway process: listens, loads the model, serves, and ends after a signal."""
 
+import logging
+import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from features.errors import InputError
-from serving.admin import create_admin_app
-from serving.app import create_app
-from serving.connections import protocol_within
-from serving.gateway import Gateway
-from serving.listening import Doors, address_of, listen, listen_for_admin, port_of, refuse_strangers
-from serving.log import log, log_to_stderr
-from serving.served import Served
+from serving.api.admin import create_admin_app
+from serving.api.app import create_app
+from serving.api.gateway import Gateway
+from serving.cpus import available_cpus, size_tensorflow
+from serving.models.loaded_model import LoadedModel
+from serving.observability.json_log import log, log_to_stderr
+from serving.observability.metrics import Replacements
+from serving.ranking.body_decoder import MAX_INTEGER_DIGITS
+from serving.server.heartbeat import WorkerContext, send_heartbeats
+from serving.server.http_protocol import limited_protocol
+from serving.server.sockets import Listeners, address_of, check_authentication, listen, listen_for_admin, port_of
 from serving.settings import Settings
 
-SWITCH_SECONDS = 0.001  # after which a thread that computes hands the lock to the one that answers, who else waits 5 ms
+_LOADING_SECONDS = 1.0  # a version that is being loaded at the end has this long to finish
+_SWITCH_SECONDS = 0.001  # switch interval; at Python's 5 ms the event loop waits too long for scoring threads
 
 
-class Server(uvicorn.Server):
-    """uvicorn, with a pause between SIGTERM and the end in which the gateway answers but says that it is not ready.
+class DrainingServer(uvicorn.Server):
+    """uvicorn's server with a drain period: after SIGTERM it serves for a while but reports that it is not ready.
 
-    A load balancer needs that pause to look elsewhere. SIGINT, or a second SIGTERM, skips it.
+    Load balancers need that time to stop sending requests. SIGINT or a second SIGTERM skips it.
     """
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, worker: WorkerContext | None) -> None:
         super().__init__(config)
-        self._gateway = gateway
-        self._ends_at = float("inf")
+        self._gateway, self._worker = gateway, worker
+        self._drained_at = float("inf")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._worker is not None and not self.should_exit:  # its model is ready
+            send_heartbeats(self._worker.heartbeats)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if sig == signal.SIGTERM and not self._gateway.draining:
             self._gateway.draining = True
-            self._ends_at = time.monotonic() + self._gateway.settings.drain_seconds
+            self._drained_at = time.monotonic() + self._gateway.settings.drain_seconds
             return
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self._gateway.draining = self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
-        if time.monotonic() >= self._ends_at:
+        if time.monotonic() >= self._drained_at:
             self.should_exit = True
         return await super().on_tick(counter)
 
 
-class ByPort:
-    """An ASGI app that hands a request to the app of the port that it came in by: clients', or the administration's."""
+class PortDispatcher:
+    """ASGI app that dispatches a request by the port that received it: the client app or the admin app."""
 
     def __init__(self, apps: Mapping[int, ASGIApp]) -> None:
         self._apps = apps
@@ -59,28 +73,30 @@ class ByPort:
 
 
 def serve(settings: Settings) -> None:
-    """One process alone. Errors: InputError."""
-    refuse_strangers(settings)
-    doors = Doors(listen(settings.host, settings.port), admin=listen_for_admin(settings))
-    print(f"listening on {address_of(doors.clients)}, loading {settings.export_dir}", flush=True)
-    if doors.admin is not None:
-        print(f"administration on {address_of(doors.admin)}/admin", flush=True)
-    serve_behind(doors, settings)
+    """Serves with a single process. Errors: InputError."""
+    check_authentication(settings)
+    listeners = Listeners(listen(settings.host, settings.port), admin=listen_for_admin(settings))
+    print(f"listening on {address_of(listeners.clients)}, loading {settings.export_dir}", flush=True)
+    if listeners.admin is not None:
+        print(f"administration on {address_of(listeners.admin)}/admin", flush=True)
+    serve_on(listeners, settings)
 
 
-def serve_behind(doors: Doors, settings: Settings, process: int | None = None) -> None:
-    """Loads, answers, and returns after a signal. Errors: InputError.
+def serve_on(listeners: Listeners, settings: Settings, worker: WorkerContext | None = None) -> None:
+    """Loads the model, serves, and returns after a signal. Errors: InputError.
 
-    process: its number among several. Then it takes no connection before its model is ready, for others may be.
+    worker: given to one of several processes, which accepts no connection before its model is ready; others may be.
     """
-    log_to_stderr(process)
+    log_to_stderr(worker.number if worker is not None else None)
+    _size_threads(settings)
     gateway = Gateway(settings)
-    server = Server(_uvicorn_config(_app_behind(doors, gateway), gateway), gateway)
+    gateway.metrics.register(Replacements(worker.replaced if worker is not None else {}))
+    server = DrainingServer(_uvicorn_config(_dispatcher(listeners, gateway), gateway), gateway, worker)
     loaded = threading.Event()
 
-    def ready(served: Served) -> None:
+    def ready(served: LoadedModel) -> None:
         log("ready", model=served.name, version=served.version)
-        print(f"ready: {served.name} version {served.version}; try it at {address_of(doors.clients)}/", flush=True)
+        print(f"ready: {served.name} version {served.version}; try it at {address_of(listeners.clients)}/", flush=True)
         loaded.set()
 
     def failed() -> None:
@@ -88,11 +104,12 @@ def serve_behind(doors: Doors, settings: Settings, process: int | None = None) -
         loaded.set()
 
     gateway.versions.start(ready, failed)
-    sys.setswitchinterval(SWITCH_SECONDS)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    sys.set_int_max_str_digits(MAX_INTEGER_DIGITS)
     try:
-        if process is not None:
+        if worker is not None:
             loaded.wait()
-        server.run(sockets=list(filter(None, doors)))
+        server.run(sockets=list(filter(None, listeners)))
     finally:
         gateway.versions.stop()
         gateway.shadow.stop()
@@ -100,25 +117,46 @@ def serve_behind(doors: Doors, settings: Settings, process: int | None = None) -
     if gateway.versions.failure is not None:
         raise gateway.versions.failure
     log("ended")
+    _abandon_threads(gateway)
 
 
-def _app_behind(doors: Doors, gateway: Gateway) -> ASGIApp:
-    """Errors: InputError where two doors have one port."""
-    apps = {port_of(doors.clients): create_app(gateway, tells_metrics=doors.own is None)}
-    if doors.own is not None:
-        apps[port_of(doors.own)] = create_app(gateway)
-    if doors.admin is not None:
-        apps[port_of(doors.admin)] = create_admin_app(gateway)
-    if len(apps) < sum(door is not None for door in doors):
-        ports = ", ".join(str(port_of(door)) for door in doors if door is not None)
-        raise InputError(f"the ports are {ports}: give clients, processes and the administration ports of their own")
-    return ByPort(apps)
+def _abandon_threads(gateway: Gateway) -> None:
+    """Ends the process at once if a thread still scores or loads. The interpreter would wait for it without a limit.
+
+    A model call or a read of the store may hang. The exit code is 1 only if a request was abandoned.
+    """
+    scoring, loading = gateway.queue.scoring, not gateway.versions.join(_LOADING_SECONDS)
+    if scoring or loading:
+        log("threads-abandoned", logging.WARNING, threads=scoring, loading=loading)
+        sys.stdout.flush()
+        os._exit(1 if scoring else 0)
+
+
+def _size_threads(settings: Settings) -> None:
+    """Sizes TensorFlow's thread pools by this process's share of the CPUs. Logs all sizes."""
+    cpus = available_cpus()
+    intra_op, inter_op = size_tensorflow(cpus.share(settings.processes.number)).values()
+    tensorflow: dict[str, Any] = {"tensorflow_intra_op": intra_op, "tensorflow_inter_op": inter_op}
+    log("threads", affinity=cpus.affinity, cpu_quota=cpus.quota, scoring=settings.queue.threads, **tensorflow)
+
+
+def _dispatcher(listeners: Listeners, gateway: Gateway) -> ASGIApp:
+    """Maps each listener's port to its app. Errors: InputError if two listeners have the same port."""
+    apps = {port_of(listeners.clients): create_app(gateway, with_metrics=listeners.own is None)}
+    if listeners.own is not None:
+        apps[port_of(listeners.own)] = create_app(gateway)
+    if listeners.admin is not None:
+        apps[port_of(listeners.admin)] = create_admin_app(gateway)
+    if len(apps) < sum(listener is not None for listener in listeners):
+        ports = ", ".join(str(port_of(listener)) for listener in listeners if listener is not None)
+        raise InputError(f"the ports are {ports}: expected different ports for clients, processes and administration")
+    return PortDispatcher(apps)
 
 
 def _uvicorn_config(app: ASGIApp, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=protocol_within(gateway.settings.connections, gateway.metrics.count_refused),
+        http=limited_protocol(gateway.settings.connections, gateway.metrics.count_refused),
         loop="uvloop",
         ws="none",
         lifespan="off",

@@ -13,21 +13,21 @@ from tests.serving.processes import GatewayProcess
 @pytest.fixture(scope="session")
 def shop_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export directory with version 3 of the demo's features."""
-    from tests.serving import models
+    from tests.serving import exported_models
 
     folder = tmp_path_factory.mktemp("shop")
-    models.export(folder, models.SHOP, version=3, warm_up=models.WARM_UP)
+    exported_models.export(folder, exported_models.SHOP, version=3, warm_up=exported_models.WARM_UP)
     return folder
 
 
 @pytest.fixture(scope="session")
 def rich_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export directory of a spec with every type of feature."""
-    from tests.serving import models
+    from tests.serving import exported_models
 
     folder = tmp_path_factory.mktemp("rich")
     ranges = {"price": (0.0, 100.0), "hour": (0.0, 23.0), "colour": (0.0, 1.0)}
-    models.export(folder, models.RICH, ranges=ranges)
+    exported_models.export(folder, exported_models.RICH, ranges=ranges)
     return folder
 
 
@@ -46,10 +46,10 @@ def rich(rich_export: Path) -> Iterator[GatewayProcess]:
 @pytest.fixture(scope="session")
 def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway whose features are vectors alone."""
-    from tests.serving import models
+    from tests.serving import exported_models
 
     folder = tmp_path_factory.mktemp("numbers")
-    models.export(folder, models.NUMBERS_ONLY)
+    exported_models.export(folder, exported_models.NUMBERS_ONLY)
     with GatewayProcess(folder) as gateway:
         yield gateway.wait_until_ready()
 
@@ -57,10 +57,10 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
 @pytest.fixture(scope="session")
 def operated_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export directory that changes: version 1 at first."""
-    from tests.serving import models
+    from tests.serving import exported_models
 
     folder = tmp_path_factory.mktemp("operated")
-    models.export(folder, models.SHOP, version=1, score_histogram=HISTOGRAM)
+    exported_models.export(folder, exported_models.SHOP, version=1, score_histogram=HISTOGRAM)
     return folder
 
 

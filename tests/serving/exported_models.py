@@ -13,7 +13,11 @@ import tensorflow_text as tf_text
 
 from features.manifest import ModelManifest
 from features.spec import FeatureSpec, spec_from_json
-from serving.graph_check import DTYPES
+from serving.backends.base import Backend
+from serving.backends.registry import create_backend
+from serving.exports.graph.check import DTYPES
+from serving.exports.store import verified_copy
+from serving.settings import Settings
 from tests.features.specs import DEMO
 
 PIECES = [
@@ -65,11 +69,14 @@ class Overlap(tf.Module):
     So a title with all of them has logit 1, with half of them 0, with none -1. A title with the token `broken` has
     logit NaN; one with the token `slow` takes a second or two; with `crash` the whole call fails. Without text: the
     sum of the vector. A `weight` of -2 instead of 2 turns the order round.
+    rounds: of the multiplications that make it slow.
     """
 
-    def __init__(self, spec: FeatureSpec, broken: str = "broken", slow: str = "slow", crash: str = "crash") -> None:
+    def __init__(
+        self, spec: FeatureSpec, broken: str = "broken", slow: str = "slow", crash: str = "crash", rounds: int = 400
+    ) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec, self.rounds = spec, rounds
         self.broken, self.slow, self.crash = (PIECES.index(token) for token in (broken, slow, crash))
         self.weight, self.bias = tf.Variable(2.0), tf.Variable(-1.0)
         self.pieces = tokeniser_of(PIECES)
@@ -100,7 +107,7 @@ class Overlap(tf.Module):
         slow = tf.reduce_any(tf.equal(held, self.slow))
         crash = tf.reduce_any(tf.equal(held, self.crash))
         tf.debugging.Assert(tf.logical_not(crash), [title])
-        return tf.where(broken, float("nan"), self.weight * share + self.bias + _waste(slow))
+        return tf.where(broken, float("nan"), self.weight * share + self.bias + _waste(slow, self.rounds))
 
     def tokens(self, text: tf.Tensor) -> tf.RaggedTensor:
         return tokens_of(self.pieces, text)
@@ -118,10 +125,10 @@ def tokens_of(tokeniser: tf_text.FastBertTokenizer, text: tf.Tensor) -> tf.Ragge
     return tokeniser.tokenize(tf_text.normalize_utf8(text, "NFKC"))
 
 
-def _waste(slow: tf.Tensor) -> tf.Tensor:
+def _waste(slow: tf.Tensor, most: int) -> tf.Tensor:
     """0.0, after many multiplications where `slow`."""
     matrix = tf.ones([512, 512]) * tf.cast(slow, tf.float32) / 512.0
-    rounds = tf.where(slow, 400, 0)
+    rounds = tf.where(slow, most, 0)
     _, product = tf.while_loop(lambda i, _: i < rounds, lambda i, m: (i + 1, tf.matmul(m, matrix)), (0, matrix))
     return 0.0 * tf.reduce_sum(product)
 
@@ -187,6 +194,17 @@ def write_manifest(path: Path, spec: FeatureSpec, **changes: Any) -> None:
     manifest = ModelManifest(**(said | changes))
     (path / "assets.extra").mkdir(exist_ok=True)
     (path / "assets.extra" / "manifest.json").write_bytes(manifest.to_bytes())
+
+
+def verify(folder: Path, version: int = 1) -> ModelManifest:
+    """Verifies a version as a gateway does, loads nothing, and returns its manifest."""
+    with verified_copy(str(folder), version) as model:
+        return model.manifest
+
+
+def load_backend(folder: Path, version: int, settings: Settings) -> Backend:
+    with verified_copy(str(folder), version) as model:
+        return create_backend(model, settings)
 
 
 WARM_UP = (

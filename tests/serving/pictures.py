@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from serving.model_store import PIN, complete_versions
+from serving.exports.store import PIN, complete_versions
 from tests.serving.browser import Browser
 from tests.serving.processes import GatewayProcess
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,17 +27,28 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def run_serving(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command with these arguments, run to its end."""
-    command = [sys.executable, "-m", "serving", *arguments]
+def run_serving(*arguments: str, launcher: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """The command with these arguments, run to its end. launcher: a command that runs it."""
+    command = [*launcher, sys.executable, "-m", "serving", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, cwd=ROOT, env=environment())
 
 
 class GatewayProcess:
-    """`python -m serving` on a free port of loopback. settings: a settings file; key: sent with every request."""
+    """`python -m serving` on a free port of loopback.
 
-    def __init__(self, export_dir: Path, settings: Path | None = None, key: str = "") -> None:
-        command = [sys.executable, "-m", "serving", "--export-dir", str(export_dir), "--port", "0"]
+    settings: a settings file; key: sent with every request; module: run in the place of `serving`;
+    launcher: a command that runs it, in the same process.
+    """
+
+    def __init__(
+        self,
+        export_dir: Path,
+        settings: Path | None = None,
+        key: str = "",
+        module: str = "serving",
+        launcher: Sequence[str] = (),
+    ) -> None:
+        command = [*launcher, sys.executable, "-m", module, "--export-dir", str(export_dir), "--port", "0"]
         if settings is not None:
             command += ["--settings", str(settings)]
         self._process = subprocess.Popen(
@@ -114,6 +126,11 @@ class GatewayProcess:
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """As `kill -9` does."""
+        self._process.kill()
+        self._process.wait(timeout=60)
 
     def wait(self) -> int:
         """Its exit code, the log read to its end."""

@@ -1,4 +1,4 @@
-"""`python -m serving.ask`: one question to a gateway process of its own, from start to stop."""
+"""`python -m serving.smoke_test`: one question to a gateway process of its own, from start to stop."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from features.errors import InputError
-from serving.ask import as_table, newest_manifest
+from serving.smoke_test import as_table, newest_manifest
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def run_ask(export_dir: Path) -> subprocess.CompletedProcess[str]:
     # a proxy that nobody runs: the gateway on this machine must be asked all the same
     environment = os.environ | {"http_proxy": "http://127.0.0.1:1", "no_proxy": ""}
-    command = [sys.executable, "-m", "serving.ask", "--export-dir", str(export_dir)]
+    command = [sys.executable, "-m", "serving.smoke_test", "--export-dir", str(export_dir)]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
 
 

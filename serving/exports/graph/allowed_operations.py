@@ -1,6 +1,6 @@
-"""The operations that a served graph may hold: none of them reaches a file, a network, Python or another request.
+"""The operations that a served graph may contain: none accesses a file, a network, Python or another request.
 
-An operation that is not here is refused, whatever it does. Left out on purpose: readers and writers of files
+All other operations are refused. Left out on purpose: readers and writers of files
 (ReadFile, InitializeTableFromTextFileV2, datasets), PyFunc and XLA's custom calls, tables and queues that can be
 written to, variables' assignments: state that one request writes and another reads.
 """
@@ -55,7 +55,7 @@ REDUCTIONS = _names("""
     SegmentMean SegmentMax SegmentMin SegmentProd UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin
     UnsortedSegmentProd SegmentSumV2 SegmentMeanV2 SegmentMaxV2 SegmentMinV2
 """)
-LAYERS = _names("""
+_LAYERS = _names("""
     MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Cross BiasAdd BiasAddV1 Relu Relu6 LeakyRelu Elu Selu Softplus
     Softsign Softmax LogSoftmax FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 Conv1D Conv2D DepthwiseConv2dNative
     AvgPool MaxPool MaxPoolV2 _FusedMatMul QuantizeAndDequantizeV2 QuantizeAndDequantizeV4 FakeQuantWithMinMaxVars
@@ -81,24 +81,23 @@ TEXT = _names("""
     TFText>RoundRobinGenerateMasks RoundRobinGenerateMasks TFText>NgramsStringJoin ConstrainedSequence WordshapeOp
     TFText>UtfToUtf
 """)
-EXAMPLES = _names("""
+_EXAMPLES = _names("""
     ParseExample ParseExampleV2 ParseSingleExample ParseSequenceExample ParseSequenceExampleV2
     ParseSingleSequenceExample DecodeProtoV2
 """)
 
 ALLOWED = FLOW.union(
-    VARIABLES, TABLES, SHAPES, RAGGED, LISTS, ARITHMETIC, REDUCTIONS, LAYERS, RANDOM, STRINGS, TEXT, EXAMPLES
+    VARIABLES, TABLES, SHAPES, RAGGED, LISTS, ARITHMETIC, REDUCTIONS, _LAYERS, RANDOM, STRINGS, TEXT, _EXAMPLES
 )
 
 # Every SavedModel carries these in the functions that save and restore its variables. The gateway never calls those
 # functions, and refuses a model where anything else calls them.
-SAVER_ONLY = _names("""
-    SaveV2 RestoreV2 MergeV2Checkpoints ShardedFilename AssignVariableOp
-""")
+WRITES_FILES = _names("SaveV2 MergeV2Checkpoints")
+SAVER_ONLY = WRITES_FILES | _names("RestoreV2 ShardedFilename AssignVariableOp")
 
 
 def refusal_of(node: Any) -> str | None:
-    """Why a NodeDef that is no function call may not be served, or None. Operations of SAVER_ONLY are the caller's."""
+    """Returns why a NodeDef that calls no function is refused, or None. The caller handles SAVER_ONLY operations."""
     if node.op not in ALLOWED:
         return f"operation {node.op} is not allowed"
     if node.op == "DecodeProtoV2":

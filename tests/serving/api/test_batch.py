@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.serving.api.test_bad_requests import problem_of
 from tests.serving.processes import GatewayProcess
-from tests.serving.test_bad_requests import problem_of
 
 PATH = "/v1/rank/batch"
 SOFA = {"query": "blue sofa", "items": ["oak table", "blue velvet sofa", "red sofa"]}
@@ -56,14 +56,15 @@ WRONG: dict[str, tuple[Any, str, str]] = {
         {"query": "sofa", "items": [{"id": "1", "title": "a"}, "b"]}, "duplicate-id", "#/queries/1/items/1/id"
     ),
     "another version": ({**SOFA, "model_version": 9}, "model-version-not-served", "#/queries/1/model_version"),
-    "a lone surrogate": ({"query": "\ud800", "items": ["a"]}, "invalid-request", "#/queries/1/query"),
+    "1,001 items": ({"query": "sofa", "items": ["a"] * 1001}, "invalid-request", "#/queries/1/items"),
+    "a list as a query": ({"query": ["sofa"], "items": ["a"]}, "invalid-request", "#/queries/1/query"),
     "a model's NaN": ({"query": "sofa", "items": ["oak", "broken", "a"]}, "non-finite-score", "#/queries/1"),
     "a failing model": ({"query": "sofa", "items": ["oak", "crash", "a"]}, "model-failed", "#/queries/1"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("entry", "slug", "pointer"), WRONG.values(), ids=WRONG)
-def test_one_wrong_entry_has_a_problem_and_its_mates_their_answers(
+def test_one_invalid_entry_gets_a_problem_and_the_others_get_answers(
     shop: GatewayProcess, entry: Any, slug: str, pointer: str
 ) -> None:
     body = b'{"queries": [%b]}' % b", ".join(shop.json_of(query) for query in (SOFA, entry, SOFA))
@@ -75,7 +76,7 @@ def test_one_wrong_entry_has_a_problem_and_its_mates_their_answers(
     assert "request_id" not in problem["problem"]
 
 
-def test_all_entries_may_be_wrong(shop: GatewayProcess) -> None:
+def test_all_entries_may_be_invalid(shop: GatewayProcess) -> None:
     answer = shop.post({"queries": [{}, {}]}, PATH)
     assert [set(entry) for entry in answer.json()["answers"]] == [{"problem"}, {"problem"}]
     assert answer.json()["usage"]["pairs"] == 0
@@ -91,9 +92,11 @@ def test_the_batch_itself_has_limits(shop: GatewayProcess) -> None:
     assert "1001 items together" in problem_of(shop.post({"queries": many}, PATH), 422, "invalid-request")["detail"]
 
 
-def test_what_is_no_batch_is_refused_whole(shop: GatewayProcess) -> None:
-    problem_of(shop.post(b"[", PATH), 400, "malformed-json")
+def test_an_invalid_batch_body_is_refused(shop: GatewayProcess) -> None:
+    problem_of(shop.post(b"{", PATH), 400, "malformed-json")
     problem_of(shop.post([SOFA], PATH), 422, "invalid-request")
     problem_of(shop.post(SOFA, PATH), 422, "unknown-field")
     problem_of(shop.post({"queries": [SOFA], "click": [1]}, PATH), 422, "privileged-feature")
-    problem_of(shop.post(b'{"queries": [{"query": "a", "query": "b", "items": ["c"]}]}', PATH), 422, "duplicate-key")
+    problem_of(shop.post(b'{"queries": [{"query": "\\ud800", "items": ["c"]}]}', PATH), 400, "malformed-json")
+    problem_of(shop.post(b'{"queries": [{"query": "\xff", "items": ["c"]}]}', PATH), 400, "malformed-json")
+    problem_of(shop.post(b'{"queries": [' + b"[" * 100_000, PATH), 400, "malformed-json")

@@ -26,10 +26,10 @@ def blocks(document: Path, language: str) -> list[str]:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway whose model has the name that the documents' examples ask for."""
-    from tests.serving import models
+    from tests.serving import exported_models
 
     folder = tmp_path_factory.mktemp("demo")
-    models.export(folder, models.SHOP, name="product_search")
+    exported_models.export(folder, exported_models.SHOP, name="product_search")
     with GatewayProcess(folder) as gateway:
         yield gateway.wait_until_ready()
 
@@ -55,7 +55,7 @@ def test_a_curl_command_is_answered_as_the_reference_says(demo: GatewayProcess, 
         assert answer["name"] == "product_search"
 
 
-def test_the_answers_shown_are_of_the_shape_that_the_reference_says(demo: GatewayProcess) -> None:
+def test_documented_responses_match_the_response_schema(demo: GatewayProcess) -> None:
     paths = demo.http.get("/openapi.json").json()["paths"]
     shown = [json.loads(block.replace('["…"]', "[]")) for block in blocks(SERVING, "json")]
     for answer, path in zip(shown, ("/v1/rank", "/v1/rank/batch", "/v1/rerank"), strict=False):
@@ -63,7 +63,7 @@ def test_the_answers_shown_are_of_the_shape_that_the_reference_says(demo: Gatewa
         jsonschema.validate(answer, schema)
 
 
-def test_the_python_program_prints_a_line_an_item(demo: GatewayProcess) -> None:
+def test_the_python_example_prints_one_line_per_item(demo: GatewayProcess) -> None:
     [program] = blocks(SERVING, "python")
     lines = run([sys.executable, "-c"], program, demo).splitlines()
     assert [line.split()[1] for line in lines] == ["p1", "1"]
@@ -75,7 +75,7 @@ def test_every_problem_type_is_in_both_documents() -> None:
     assert set(re.findall(r"^### ([a-z-]+)$", OPERATE.read_text(), re.MULTILINE)) == PROBLEM_TYPES.keys()
 
 
-def test_the_settings_shown_are_settings(tmp_path: Path) -> None:
+def test_the_documented_settings_are_valid(tmp_path: Path) -> None:
     shown = blocks(OPERATE, "yaml")
     assert shown
     for number, block in enumerate(shown):
@@ -83,10 +83,10 @@ def test_the_settings_shown_are_settings(tmp_path: Path) -> None:
         settings_of({"export_dir": "x"}, str(tmp_path / f"{number}.yaml"))
 
 
-def test_the_metrics_named_are_there(demo: GatewayProcess) -> None:
+def test_the_documented_metrics_exist(demo: GatewayProcess) -> None:
     demo.post({"query": "sofa", "items": ["sofa", "broken"]})
     demo.post({"query": "sofa", "items": ["sofa"]})
-    told = re.findall(r"^# TYPE (privrank_\S+)", demo.http.get("/metrics").text, re.MULTILINE)
-    named = set(re.findall(r"privrank_(?!remote|kept|shadow)[a-z_]+", OPERATE.read_text()))
+    exposed = re.findall(r"^# TYPE (privrank_\S+)", demo.http.get("/metrics").text, re.MULTILINE)
+    named = set(re.findall(r"privrank_(?!remote|cache|shadow)[a-z_]+", OPERATE.read_text()))
     suffixes = ("_bucket", "_sum", "_count")
-    assert {re.sub(rf"({'|'.join(suffixes)})$", "", name) for name in named} <= set(told)
+    assert {re.sub(rf"({'|'.join(suffixes)})$", "", name) for name in named} <= set(exposed)

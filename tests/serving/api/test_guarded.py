@@ -1,11 +1,11 @@
-"""A gateway with API keys: who is answered, and what strangers see."""
+"""A gateway with API keys: authentication, and what unauthenticated clients see."""
 
 import httpx
 import pytest
 
+from tests.serving.api.test_bad_requests import problem_of
 from tests.serving.operated import KEY, NEW_KEY, Operated
 from tests.serving.processes import bearer, run_serving
-from tests.serving.test_bad_requests import problem_of
 
 SOFAS = {"query": "blue sofa", "items": ["oak table", "red sofa"]}
 
@@ -35,7 +35,7 @@ def test_every_key_in_the_settings_is_answered_and_named_in_the_log(operated: Op
         ("GET", "/v2/models/overlap/versions/1/ready"),
     ],
 )
-def test_nobody_else_is_answered(operated: Operated, method: str, path: str) -> None:
+def test_requests_without_a_known_key_are_refused(operated: Operated, method: str, path: str) -> None:
     for headers in ({}, bearer("guessed"), {"X-API-Key": KEY}, {"Authorization": f"Basic {KEY}"}):
         with stranger(operated, headers) as http:
             refused = http.request(method, path, json=SOFAS if method == "POST" else None)
@@ -43,7 +43,7 @@ def test_nobody_else_is_answered(operated: Operated, method: str, path: str) -> 
         assert refused.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_stranger_is_refused_before_the_body_is_read(operated: Operated) -> None:
+def test_an_unauthenticated_request_is_refused_before_its_body_is_read(operated: Operated) -> None:
     with stranger(operated) as http:
         problem_of(http.post("/v1/rank", content=b"no JSON"), 401, "unauthorized")
 
@@ -63,7 +63,7 @@ def test_health_and_pages_are_open_and_show_nothing_of_the_data(operated: Operat
     assert "security" not in document["paths"]["/livez"]["get"]
 
 
-def test_keys_are_nowhere_in_the_log(operated: Operated) -> None:
+def test_the_log_contains_no_key(operated: Operated) -> None:
     with stranger(operated, bearer("guessed at random")) as http:
         http.post("/v1/rank", json=SOFAS, headers={"X-Request-ID": "guess"})
     operated.gateway.wait_for_log("request", request_id="guess")
@@ -71,10 +71,9 @@ def test_keys_are_nowhere_in_the_log(operated: Operated) -> None:
         assert not any(secret in line for line in operated.gateway.log)
 
 
-@pytest.mark.slow
-def test_without_a_key_the_command_does_not_open_itself_to_other_machines() -> None:
+def test_without_a_key_the_command_refuses_a_public_host() -> None:
     ended = run_serving("--export-dir", "x", "--host", "0.0.0.0", "--port", "0")
     assert ended.returncode == 2
-    assert "error: --host 0.0.0.0 lets other machines ask, but no API key is set" in ended.stderr
-    allowed = run_serving("--export-dir", "nowhere", "--host", "0.0.0.0", "--port", "0", "--without-keys")
+    assert "error: --host is 0.0.0.0, which other machines can reach, and no API key is set; " in ended.stderr
+    allowed = run_serving("--export-dir", "nowhere", "--host", "0.0.0.0", "--port", "0", "--allow-unauthenticated")
     assert "error: cannot list export directory nowhere" in allowed.stderr

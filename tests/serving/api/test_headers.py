@@ -1,12 +1,12 @@
-"""What stands beside an answer: whose it is, how long it took, which model gave it."""
+"""Response headers: request id, timings, model version, trace context; and the time limit header."""
 
 import re
 
 import pytest
 
-from serving.record import STAGES
+from serving.observability.request_record import STAGES
+from tests.serving.api.test_bad_requests import problem_of
 from tests.serving.processes import GatewayProcess
-from tests.serving.test_bad_requests import problem_of
 
 SOFAS = {"query": "blue sofa", "items": ["oak table", "blue velvet sofa"]}
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -26,14 +26,14 @@ def test_every_stage_is_timed_and_together_they_are_not_more_than_the_total(shop
     assert answer.headers["x-model-version"] == "3"
 
 
-def test_a_refusal_tells_how_far_it_came(shop: GatewayProcess) -> None:
+def test_a_refusal_has_the_timings_of_the_stages_it_passed(shop: GatewayProcess) -> None:
     answer = shop.post({"query": "sofa"})
     assert list(timing_of(answer.headers["server-timing"])) == ["receive", "queue", "read", "total"]
     assert "x-model-version" not in answer.headers
     assert shop.post({"query": "sofa", "items": ["broken"]}).headers["x-model-version"] == "3"
 
 
-def test_a_trace_goes_on_under_a_span_of_ours_and_stands_in_the_log(shop: GatewayProcess) -> None:
+def test_a_trace_continues_with_a_new_span_and_is_logged(shop: GatewayProcess) -> None:
     sent = f"00-{TRACE}-00f067aa0ba902b7-01"
     answer = shop.post(SOFAS, headers={"traceparent": sent, "X-Request-ID": "traced"})
     found = answer.headers["traceparent"]

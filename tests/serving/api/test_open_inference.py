@@ -1,7 +1,7 @@
 """Health and metadata as the Open Inference Protocol has them."""
 
+from tests.serving.api.test_bad_requests import problem_of
 from tests.serving.processes import GatewayProcess
-from tests.serving.test_bad_requests import problem_of
 
 
 def test_the_server_is_live_and_ready_and_names_itself(shop: GatewayProcess) -> None:
@@ -29,7 +29,7 @@ def test_a_models_metadata_names_the_inputs_of_its_signature(rich: GatewayProces
     assert metadata["outputs"] == [{"name": "score", "datatype": "FP32", "shape": [-1, -1]}]
 
 
-def test_versions_have_paths_of_their_own(shop: GatewayProcess) -> None:
+def test_each_version_has_its_own_path(shop: GatewayProcess) -> None:
     named = shop.http.get("/v2/models/overlap/versions/3")
     assert named.json() == shop.http.get("/v2/models/overlap").json()
     for path in ("/v2/models/overlap/ready", "/v2/models/overlap/versions/3/ready"):

@@ -9,13 +9,13 @@ import pytest
 
 from tests.serving.processes import ROOT, GatewayProcess
 
-CONFIG = ROOT / "tests" / "serving" / "schemathesis.toml"
+CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 
 def run_schemathesis(gateway: GatewayProcess, folder: Path, *options: str) -> None:
     command = [Path(sys.executable).with_name("schemathesis"), "--config-file", CONFIG, "run"]
     options = (*options, "--no-color", "--report-dir", str(folder), f"{gateway.address}/openapi.json")
-    environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.serving.schemathesis_hooks", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.serving.api.schemathesis_hooks", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [*command, *options], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from serving.problems import PROBLEM_TYPES
+from tests.serving.api.test_bad_requests import INVALID
 from tests.serving.processes import GatewayProcess
-from tests.serving.test_bad_requests import INVALID
 
 PAGES = ["/", "/docs", *(problem.uri for problem in PROBLEM_TYPES.values())]
 
@@ -32,7 +32,7 @@ class Loads(HTMLParser):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_loads_nothing_from_elsewhere(shop: GatewayProcess, path: str) -> None:
+def test_a_page_loads_nothing_from_other_hosts(shop: GatewayProcess, path: str) -> None:
     page = shop.http.get(path)
     assert page.status_code == 200
     policy = page.headers["content-security-policy"]
@@ -47,7 +47,7 @@ def test_a_page_loads_nothing_from_elsewhere(shop: GatewayProcess, path: str) ->
 
 
 def test_the_files_of_the_playground_name_no_other_host() -> None:
-    for path in (Path(__file__).parents[2] / "serving" / "playground").iterdir():
+    for path in (Path(__file__).parents[3] / "serving" / "api" / "playground").iterdir():
         text = path.read_text().replace("http://www.w3.org/2000/svg", "")  # a namespace, which nothing loads
         assert "http:" not in text, path
         assert "https:" not in text, path

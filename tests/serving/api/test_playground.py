@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serving.model_store import PIN
+from serving.exports.store import PIN
 from tests.serving.browser import CHROMIUM, DRIVER, Browser
 from tests.serving.operated import KEY, Operated
 from tests.serving.processes import GatewayProcess
@@ -29,13 +29,13 @@ BLUE, NAVY, OAK = "Blue sofa bed <script>alert(1)</script> & more", "Velvet sofa
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway with two versions in memory: 4, which serves, has the order of 3 turned round."""
-    from tests.serving import models
+    from tests.serving import exported_models
 
     folder = tmp_path_factory.mktemp("two")
-    models.export(folder, models.SHOP, version=3, warm_up=models.WARM_UP)
-    turned = models.Overlap(models.SHOP)
+    exported_models.export(folder, exported_models.SHOP, version=3, warm_up=exported_models.WARM_UP)
+    turned = exported_models.Overlap(exported_models.SHOP)
     turned.weight.assign(-2.0)
-    models.export(folder, models.SHOP, version=4, module=turned, warm_up=models.WARM_UP)
+    exported_models.export(folder, exported_models.SHOP, version=4, module=turned, warm_up=exported_models.WARM_UP)
     (folder / PIN).write_text("3")
     settings = tmp_path_factory.mktemp("settings") / "gateway.yaml"
     settings.write_text(yaml.safe_dump({"reloading": {"every_seconds": 0.2}}))
@@ -73,7 +73,7 @@ def test_the_sample_is_ranked_as_the_page_opens(shop: GatewayProcess, tmp_path: 
         assert browser.console() == []
 
 
-def test_typed_lines_are_ranked_and_told_as_a_command(shop: GatewayProcess, tmp_path: Path) -> None:
+def test_typed_lines_are_ranked_and_shown_as_a_command(shop: GatewayProcess, tmp_path: Path) -> None:
     with Browser(tmp_path) as browser:
         browser.open(f"{shop.address}/")
         browser.run("for (const box of document.querySelectorAll('input, textarea')) box.value = ''")
@@ -101,7 +101,7 @@ def test_another_sample_is_picked_by_keyboard(shop: GatewayProcess, tmp_path: Pa
         assert browser.run("return document.querySelector('[data-name=query]').value") == "oak table"
 
 
-def test_words_that_meet_are_marked_and_those_that_are_missing_told(shop: GatewayProcess, tmp_path: Path) -> None:
+def test_matched_words_are_marked_and_missing_words_are_listed(shop: GatewayProcess, tmp_path: Path) -> None:
     with Browser(tmp_path) as browser:
         browser.open(f"{shop.address}/")
         # the manifest says that the model reads 6 tokens of a title

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.serving.api.test_bad_requests import problem_of
 from tests.serving.processes import GatewayProcess
-from tests.serving.test_bad_requests import problem_of
 
 PATH = "/v1/rerank"
 TITLES = ["oak table", "blue velvet sofa", "red sofa"]

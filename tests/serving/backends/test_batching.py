@@ -1,4 +1,4 @@
-"""Requests that wait for the model are scored in one call, and none of them is hurt by another."""
+"""Dynamic batching: waiting requests share one call, and one request's failure does not affect the others."""
 
 import time
 from collections.abc import Iterator
@@ -11,9 +11,12 @@ import httpx
 import pytest
 import yaml
 
+from tests.serving.api.test_bad_requests import problem_of
+from tests.serving.cable import Cable
+from tests.serving.certificates import write_certificate
+from tests.serving.model_server import ModelServer
+from tests.serving.observability.test_metrics import Growth
 from tests.serving.processes import GatewayProcess
-from tests.serving.test_bad_requests import problem_of
-from tests.serving.test_metrics import Growth
 
 SETTINGS = {"queue": {"threads": 8}, "batching": {"calls": 1, "groups": 4}}
 SLOW = {"query": "sofa", "items": ["slow sofa"]}  # seconds in the only call
@@ -29,7 +32,7 @@ def batching(rich_export: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def asking_for(count: int, **item: Any) -> dict[str, Any]:
-    """A request of so many items."""
+    """A request with that many items."""
     return {"query": "blue sofa", "items": [{"title": word, **item} for word in WORDS[:count]]}
 
 
@@ -40,7 +43,7 @@ def order(answer: httpx.Response) -> list[int]:
 
 @contextmanager
 def together(gateway: GatewayProcess, *bodies: Any, **headers: str) -> Iterator[list["Future[httpx.Response]"]]:
-    """Asks all of them while a slow one is in the only call."""
+    """Sends all bodies while a slow request occupies the only call."""
     with ThreadPoolExecutor(1 + len(bodies)) as pool:
         slow = pool.submit(gateway.post, SLOW)
         while gateway.metric("privrank_queue_scoring") < 1:
@@ -49,7 +52,7 @@ def together(gateway: GatewayProcess, *bodies: Any, **headers: str) -> Iterator[
         assert slow.result().status_code == 200
 
 
-def test_what_waits_is_scored_in_one_call_and_each_gets_its_own_scores(batching: GatewayProcess) -> None:
+def test_waiting_requests_are_scored_in_one_call_and_each_gets_its_own_scores(batching: GatewayProcess) -> None:
     growth = Growth(batching)
     with together(batching, *(asking_for(count, price=50.0 * (count - 3)) for count in (3, 4, 3))) as asked:
         answers = [future.result() for future in asked]
@@ -59,14 +62,14 @@ def test_what_waits_is_scored_in_one_call_and_each_gets_its_own_scores(batching:
     assert growth.read().of("calls_joined_total", version="1") == 3
 
 
-def test_no_more_go_together_than_may_and_only_those_of_about_one_size(batching: GatewayProcess) -> None:
+def test_a_batch_holds_at_most_its_limit_of_groups_all_of_one_bucket(batching: GatewayProcess) -> None:
     growth = Growth(batching)
     with together(batching, *[asking_for(4)] * 5, asking_for(1)) as asked:
         assert [order(future.result())[0] for future in asked] == [0] * 6
     assert growth.read().of("calls_joined_total", version="1") == 4
 
 
-def test_a_request_that_the_model_fails_at_leaves_its_mates_alone(batching: GatewayProcess) -> None:
+def test_a_request_that_the_model_fails_on_does_not_affect_its_batch(batching: GatewayProcess) -> None:
     crash, broken = ({"query": "sofa", "items": ["sofa", "table", f"{word} sofa"]} for word in ("crash", "broken"))
     with together(batching, asking_for(3), crash, asking_for(3)) as asked:
         first, failed, last = (future.result() for future in asked)
@@ -78,7 +81,7 @@ def test_a_request_that_the_model_fails_at_leaves_its_mates_alone(batching: Gate
     assert order(first) == order(last) == [0, 1, 2]
 
 
-def test_a_request_whose_time_is_up_before_the_model_is_free_is_never_scored(batching: GatewayProcess) -> None:
+def test_a_request_that_expires_before_the_model_is_free_is_never_scored(batching: GatewayProcess) -> None:
     growth = Growth(batching)
     with together(batching, asking_for(3), asking_for(3), **{"X-Request-Timeout-Ms": "100"}) as asked:
         for future in asked:
@@ -87,3 +90,29 @@ def test_a_request_whose_time_is_up_before_the_model_is_free_is_never_scored(bat
     growth.read()
     assert growth.of("answers_total", version="1") == 2
     assert growth.of("calls_joined_total", version="1") == 0
+
+
+@pytest.fixture
+def remote(shop_export: Path, tmp_path: Path) -> Iterator[tuple[GatewayProcess, ModelServer, Cable]]:
+    """A gateway that batches calls of a model server, the server, and the cable between them."""
+    certificate = write_certificate(tmp_path / "server.pem")
+    with ModelServer(certificate, shop_export) as server, Cable(server.port) as cable:
+        remote = {"address": f"127.0.0.1:{cable.port}", "retries": 0, "failures": 100}
+        settings = tmp_path / "gateway.yaml"
+        settings.write_text(yaml.safe_dump({**SETTINGS, "backend": "tf-serving", "tf_serving": remote}))
+        with GatewayProcess(shop_export, settings) as gateway:
+            yield gateway.wait_until_ready(), server, cable
+
+
+def test_all_requests_of_a_batch_get_its_error(remote: tuple[GatewayProcess, ModelServer, Cable]) -> None:
+    gateway, server, cable = remote
+    cable.seconds = 1.0  # how long the first request occupies the only call
+    with ThreadPoolExecutor(5) as pool:
+        asked = [pool.submit(gateway.post, asking_for(3)) for _ in range(5)]
+        while gateway.metric("privrank_queue_scoring") < 5:
+            time.sleep(0.01)
+        server.lie("a full queue")
+        answers = [future.result() for future in asked]
+    for answer in answers[1:]:
+        problem_of(answer, 503, "remote-unavailable")
+    assert len({answer.json()["detail"] for answer in answers[1:]}) == 1

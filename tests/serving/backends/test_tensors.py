@@ -1,4 +1,4 @@
-"""Tensors as TensorFlow Serving's messages carry them, whatever somebody writes into one."""
+"""Writing and reading TensorProtos of TensorFlow Serving's messages, valid and malformed ones."""
 
 import os
 from typing import Any
@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from serving.tf_serving import read_tensor, write_tensor
+from serving.backends.tf_serving import read_tensor, write_tensor
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from serving.tf_serving import read_tensor, write_tensor
         np.zeros((0, 5), np.float32),
     ],
 )
-def test_tensorflow_reads_what_was_written(values: Any) -> None:
+def test_tensorflow_reads_a_tensor_that_we_wrote(values: Any) -> None:
     tensor = tensor_pb2.TensorProto()
     write_tensor(values, tensor)
     found = tf.make_ndarray(tensor)

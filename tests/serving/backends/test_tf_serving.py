@@ -14,17 +14,18 @@ import pytest
 import yaml
 
 from features.errors import InputError
-from serving import answers
-from serving.gateway import Gateway
-from serving.record import Record
-from serving.served import Models, load
+from serving.api import handlers as answers
+from serving.api.gateway import Gateway
+from serving.models.loaded_model import Models, load
+from serving.observability.request_record import RequestRecord
+from serving.observability.trace_context import span_of
 from serving.settings import Settings, TensorFlowServing
-from serving.trace_context import span_of
+from tests.serving.api.test_bad_requests import problem_of
 from tests.serving.cable import Cable
 from tests.serving.certificates import write_certificate
 from tests.serving.model_server import ANSWERS, BYTES, COUNTS, SCORES, TOKENS, ModelServer
+from tests.serving.observability.alerts import Timeline
 from tests.serving.processes import ROOT, START_SECONDS, GatewayProcess, run_serving
-from tests.serving.test_bad_requests import problem_of
 
 SOFAS = {"query": "blue sofa", "items": ["blue sofa", "red sofa", "oak table"]}
 RIGHT = ("a list of values", "columns more")
@@ -33,7 +34,7 @@ HASTY = {"X-Request-Timeout-Ms": "300"}
 
 @dataclass(frozen=True)
 class Remote:
-    """The gateway, its model server, and the cable between them. Two requests are scored at the same time."""
+    """The gateway, its model server, and the cable between them. Two threads score requests."""
 
     gateway: GatewayProcess
     server: ModelServer
@@ -67,7 +68,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(certificate: Path, shop_export: Path, rich_export: Path) -> Iterator[ModelServer]:
-    """It holds version 3 with the demo's features, and version 1 with every type of feature."""
+    """A model server with version 3 (the demo's features) and version 1 (every type of feature)."""
     with ModelServer(certificate, shop_export, rich_export) as server:
         yield server
 
@@ -97,7 +98,7 @@ def running(server: ModelServer, shop_export: Path, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def remote(running: Remote) -> Iterator[Remote]:
-    """Everything whole, before and after."""
+    """Restores the server and the cable before and after each test."""
     yield running
     running.cable.mend()
     running.server.lie("")
@@ -117,15 +118,13 @@ def answered(folder: Path, version: int, body: dict[str, Any], **settings: Any) 
     served = load(Settings(export_dir=str(folder), **settings), version)
     found = json.loads(
         answers.answer(
-            answers.batch, json.dumps(body).encode(), Models(served, {version: served}), Record("r", span_of(""))
+            answers.batch, json.dumps(body).encode(), Models(served, {version: served}), RequestRecord("r", span_of(""))
         )
     )
     return [found["answers"], found["usage"]]
 
 
-def test_it_answers_as_the_embedded_model_does_for_every_type_of_feature(
-    server: ModelServer, rich_export: Path
-) -> None:
+def test_it_answers_like_the_embedded_backend_for_every_type_of_feature(server: ModelServer, rich_export: Path) -> None:
     item = {"price": 45.5, "brand": "acme", "in_stock": False, "colour": [0.5, 0.25, 2.0]}
     queries = [
         {"query": "blue sofa", "hour": 30, "items": [{"title": "blue é sofa"} | item, {"title": "oak"}, "velvet " * 9]},
@@ -140,7 +139,7 @@ def test_it_answers_as_the_embedded_model_does_for_every_type_of_feature(
 
 
 def approximately(value: Any) -> Any:
-    """Equal to what differs by 1e-5 in its floats alone."""
+    """Compares equal if only floats differ, by at most 1e-5."""
     if isinstance(value, float):
         return pytest.approx(value, abs=1e-5)
     if isinstance(value, dict):
@@ -149,13 +148,13 @@ def approximately(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("how", RIGHT)
-def test_a_list_of_values_and_a_batching_servers_padding_are_understood(remote: Remote, how: str) -> None:
+def test_a_list_of_values_and_the_padding_of_a_batching_server_are_read(remote: Remote, how: str) -> None:
     expected = remote.ask().json()["results"]
     remote.server.lie(how)
     assert remote.ask().json()["results"] == expected
 
 
-def test_nan_is_a_problem_and_a_graphs_error_concerns_its_own_query_alone(remote: Remote) -> None:
+def test_nan_is_a_problem_and_a_graph_error_affects_only_its_own_query(remote: Remote) -> None:
     problem_of(remote.ask({"query": "sofa", "items": ["sofa", "broken"]}), 500, "non-finite-score")
     queries = [{"query": "sofa", "items": [title]} for title in ("sofa", "crash magenta", "oak")]
     first, second, third = remote.gateway.post({"queries": queries}, "/v1/rank/batch").json()["answers"]
@@ -180,12 +179,12 @@ WRONG = [fault for fault in (*SCORES, *COUNTS, *TOKENS, *ANSWERS, *BYTES, "an in
 
 
 @pytest.mark.parametrize("fault", WRONG)
-def test_a_wrong_answer_is_a_problem_and_nothing_of_it_is_sent(remote: Remote, fault: str) -> None:
+def test_a_wrong_answer_is_a_problem_that_quotes_nothing_of_it(remote: Remote, fault: str) -> None:
     remote.server.lie(fault)
-    answer = remote.ask({**SOFAS, "debug": fault in TOKENS})  # which alone asks for tokens
+    answer = remote.ask({**SOFAS, "debug": fault in TOKENS})  # only `debug` requests tokens
     problem_of(answer, 502, "remote-failed")
     assert "results" not in answer.json()
-    assert remote.circuit("closed")  # it does answer
+    assert remote.circuit("closed")  # the server did answer
 
 
 def test_garbled_bytes_are_a_problem(remote: Remote) -> None:
@@ -197,7 +196,7 @@ def test_garbled_bytes_are_a_problem(remote: Remote) -> None:
     ]
 
 
-def test_a_version_that_the_server_dropped_is_503_and_the_gateway_not_ready(remote: Remote) -> None:
+def test_a_version_that_the_server_dropped_is_503_and_makes_the_gateway_unready(remote: Remote) -> None:
     remote.server.lie("no such version")
     answer = remote.ask()
     assert "does not hold version 3" in problem_of(answer, 503, "remote-unavailable")["detail"]
@@ -208,9 +207,9 @@ def test_a_version_that_the_server_dropped_is_503_and_the_gateway_not_ready(remo
 # --- a server that is slow, cut off, or down
 
 
-def test_a_request_gets_its_504_in_time_and_its_thread_is_free_then(remote: Remote) -> None:
+def test_a_request_gets_504_at_its_deadline_and_its_thread_is_free_afterwards(remote: Remote) -> None:
     remote.cable.hangs = True
-    for _ in range(4):  # more than it takes to open the circuit, were it not their own haste
+    for _ in range(4):  # more than open the circuit; but their own timeouts are too short to count
         answer = remote.ask(**HASTY)
         problem_of(answer, 504, "deadline-exceeded")
         assert 0.25 < answer.elapsed.total_seconds() < 1.5
@@ -220,7 +219,7 @@ def test_a_request_gets_its_504_in_time_and_its_thread_is_free_then(remote: Remo
     assert time.monotonic() - began < 1.0
 
 
-def test_a_slow_server_holds_up_others_no_longer_than_to_the_deadlines_before_them(remote: Remote) -> None:
+def test_a_slow_server_delays_requests_at_most_to_the_deadlines_of_those_before_them(remote: Remote) -> None:
     remote.cable.seconds = 0.6
     with ThreadPoolExecutor(3) as pool:
         hasty = [pool.submit(remote.ask, SOFAS, **HASTY) for _ in range(2)]  # in both threads
@@ -239,7 +238,7 @@ def test_a_server_that_hangs_opens_the_circuit(remote: Remote) -> None:
     problem_of(remote.ask(), 503, "remote-unavailable")
 
 
-def test_a_call_that_is_cut_off_is_repeated_once_and_answered(remote: Remote) -> None:
+def test_a_call_whose_connection_breaks_is_retried_once_and_answered(remote: Remote) -> None:
     retries = remote.retries()
     remote.cable.cuts = 1
     assert remote.ask().status_code == 200
@@ -254,14 +253,14 @@ def test_a_full_queue_of_the_server_is_503_after_one_retry(remote: Remote) -> No
     assert remote.server.calls == calls + 2
 
 
-def test_without_a_server_503_comes_at_once_and_an_open_circuit_asks_nobody(remote: Remote) -> None:
+def test_without_a_server_503_comes_at_once_and_an_open_circuit_makes_no_calls(remote: Remote) -> None:
     remote.cable.pull_out()
     for _ in range(3):
         answer = remote.ask()
         problem_of(answer, 503, "remote-unavailable")
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.elapsed.total_seconds() < 1.5
-    # the circuit is open for half a second, then one call tries in vain: so most ask nobody
+    # the circuit is open for half a second, then one trial call fails: most requests make no call
     asked = remote.unavailable()
     refused = [remote.ask() for _ in range(20)]
     assert {answer.status_code for answer in refused} == {503}
@@ -276,7 +275,7 @@ def test_the_circuit_closes_again_with_the_first_answer(remote: Remote) -> None:
         remote.ask()
     assert not remote.circuit("closed")
     remote.cable.mend()
-    # no request is needed for it to be ready again: a balancer would send none
+    # it becomes ready again without a request: a load balancer would send none
     remote.wait_until(lambda: remote.gateway.http.get("/readyz").status_code == 200, "ready")
     assert not remote.circuit("closed")
     remote.wait_until(lambda: remote.ask().status_code == 200, "answered")
@@ -286,7 +285,7 @@ def test_the_circuit_closes_again_with_the_first_answer(remote: Remote) -> None:
 # --- versions
 
 
-def test_a_version_that_the_server_does_not_hold_is_refused_and_what_served_goes_on(remote: Remote) -> None:
+def test_a_version_that_the_server_does_not_hold_is_refused_and_the_current_one_keeps_serving(remote: Remote) -> None:
     shutil.copytree(remote.folder / "3", remote.folder / "4")
     try:
         refused = remote.gateway.wait_for_log("version-refused", version=4)
@@ -311,7 +310,7 @@ def test_a_version_of_other_signatures_is_refused(
 
 
 def test_a_gateway_that_finds_no_server_at_its_start_ends_with_a_message(shop_export: Path, tmp_path: Path) -> None:
-    with Cable(1) as cable:  # its port is taken, and nobody answers there
+    with Cable(1) as cable:  # its port is open, but nothing answers
         cable.pull_out()
         settings = {"backend": "tf-serving", "tf_serving": {"address": f"127.0.0.1:{cable.port}"}}
         (tmp_path / "gateway.yaml").write_text(yaml.safe_dump(settings))
@@ -326,7 +325,7 @@ def test_a_gateway_that_finds_no_server_at_its_start_ends_with_a_message(shop_ex
 # --- settings
 
 
-def test_tls_is_spoken_where_a_ca_file_is_set_and_only_with_a_server_of_its_authority(
+def test_a_ca_file_enables_tls_and_only_servers_of_its_authority_are_accepted(
     server: ModelServer, shop_export: Path, certificate: Path, tmp_path: Path
 ) -> None:
     address = f"localhost:{server.tls_port}"
@@ -347,12 +346,25 @@ def test_tls_is_spoken_where_a_ca_file_is_set_and_only_with_a_server_of_its_auth
         ),
     ],
 )
-def test_settings_that_cannot_work_are_a_message(tmp_path: Path, section: dict[str, str], told: str) -> None:
+def test_invalid_settings_are_refused_with_a_message(tmp_path: Path, section: dict[str, str], told: str) -> None:
     settings = Settings(export_dir=str(tmp_path), backend="tf-serving", tf_serving=TensorFlowServing(**section))
     with pytest.raises(InputError, match=told):
         Gateway(settings)
 
 
-def test_the_metrics_are_those_that_the_operators_page_names(remote: Remote) -> None:
+def test_an_unreachable_model_server_fires_its_alert(remote: Remote) -> None:
+    def scrape() -> str:
+        return remote.gateway.http.get("/metrics").text
+
+    timeline = Timeline().hold(scrape(), 20)
+    assert not timeline.fires("PrivRankModelServerFails")
+    remote.cable.pull_out()
+    for _ in range(4):
+        problem_of(remote.ask(), 503, "remote-unavailable")
+        timeline.hold(scrape(), 3)
+    assert [alert["problem"] for alert in timeline.fires("PrivRankModelServerFails")] == ["remote-unavailable"]
+
+
+def test_the_metrics_are_those_that_the_operations_guide_lists(remote: Remote) -> None:
     told = set(re.findall(r"^# TYPE (privrank_remote_\S+)", remote.gateway.http.get("/metrics").text, re.MULTILINE))
     assert told == set(re.findall(r"privrank_remote_[a-z_]+", (ROOT / "docs/operate.md").read_text()))

@@ -1,4 +1,4 @@
-"""What is verified before a model is loaded, tried with directories and graphs that were tampered with."""
+"""Verification before a model is loaded, with directories and graphs that were tampered with."""
 
 import json
 import os
@@ -14,16 +14,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from features.errors import InputError
-from serving.model_store import PIN, find_version, pinned_version, verify
-from serving.served import load
+from serving.exports.store import PIN, find_version, pinned_version
+from serving.models.loaded_model import load
 from serving.settings import Settings
-from tests.serving import models
+from tests.serving import exported_models
 from tests.serving.processes import run_serving
 
 
 @pytest.fixture
 def copied(shop_export: Path, tmp_path: Path) -> Path:
-    """A copy of version 3, to be tampered with."""
+    """A copy of version 3, for tests that change it."""
     shutil.copytree(shop_export / "3", tmp_path / "3")
     return tmp_path
 
@@ -46,7 +46,7 @@ def test_a_file_may_pin_a_version(copied: Path) -> None:
 
 
 def test_the_model_as_exported_is_accepted(copied: Path) -> None:
-    assert verify(str(copied), 3).manifest.name == "overlap"
+    assert exported_models.verify(copied, 3).name == "overlap"
 
 
 def change(path: Path) -> None:
@@ -99,7 +99,7 @@ TAMPERED = [
     (add_file, "holds assets/extra.txt, which its manifest does not list"),
     (add_beside_the_manifest, "holds assets.extra/tf_serving_warmup_requests, which its manifest does not list"),
     (remove_file, "lacks variables/variables.index, which its manifest lists"),
-    (list_a_file_elsewhere, "lacks ../../../etc/passwd, which its manifest lists"),
+    (list_a_file_elsewhere, "'../../../etc/passwd' is no path below the manifest's directory"),
     (cut_manifest, "is no model manifest"),
     (change_a_role, "says fingerprint"),
 ]
@@ -109,12 +109,12 @@ TAMPERED = [
 def test_a_directory_that_was_changed_is_refused(copied: Path, tamper: Callable[[Path], None], message: str) -> None:
     tamper(copied / "3")
     with pytest.raises(InputError) as refused:
-        verify(str(copied), 3)
+        exported_models.verify(copied, 3)
     assert message in str(refused.value)
 
 
 def hostile(kind: str, secret: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Something a scorer has no use for, hidden in the score as a zero."""
+    """Returns an operation that no ranker needs, hidden in the score as a zero."""
     counter = tf.Variable(0.0)
     mutable = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, 0.0)
 
@@ -158,9 +158,9 @@ HOSTILE = [
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("nested", [False, True], ids=["in the signature", "in a function that it calls"])
 def test_a_graph_that_does_more_than_score_is_refused(tmp_path: Path, kind: str, nested: bool) -> None:
-    class Hostile(models.Overlap):
+    class Hostile(exported_models.Overlap):
         def __init__(self) -> None:
-            super().__init__(models.SHOP)
+            super().__init__(exported_models.SHOP)
             self.zero = hostile(kind, str(tmp_path / "secret"))
             self.kept = self.zero.kept  # type: ignore[attr-defined]
             if nested:
@@ -169,9 +169,9 @@ def test_a_graph_that_does_more_than_score_is_refused(tmp_path: Path, kind: str,
         def logits(self, inputs: dict[str, tf.Tensor], item_count: tf.Tensor) -> tf.Tensor:
             return super().logits(inputs, item_count) + self.zero(inputs["query"])
 
-    models.export(tmp_path, module=Hostile())
+    exported_models.export(tmp_path, module=Hostile())
     with pytest.raises(InputError, match=r"is not allowed|writes variables or files"):
-        verify(str(tmp_path), 1)
+        exported_models.verify(tmp_path)
 
 
 def edited(path: Path, edit: Callable[[Any], None]) -> None:
@@ -181,7 +181,7 @@ def edited(path: Path, edit: Callable[[Any], None]) -> None:
     saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
     edit(saved)
     (path / "saved_model.pb").write_bytes(saved.SerializeToString())
-    models.write_manifest(path, models.SHOP)
+    exported_models.write_manifest(path, exported_models.SHOP)
 
 
 def rename_signature(saved: Any) -> None:
@@ -234,7 +234,7 @@ EDITS = [
     (drop_input, "signature 'rank' has no input 'title'"),
     (wrong_type, "input 'title' of signature 'rank' is float32"),
     (unknown_type, "input 'title' of signature 'rank' is of no type that TensorFlow has"),
-    (score_by_the_saver, "a signature writes variables or files"),
+    (score_by_the_saver, "signature 'rank' writes variables or files"),
     (descriptor_from_a_file, "reads its descriptor from a file"),
     (two_graphs, "holds 2 graphs"),
     (unknown_operation, "operation SomethingNew is not allowed"),
@@ -242,18 +242,18 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("edit", "message"), EDITS, ids=[edit.__name__ for edit, _ in EDITS])
-def test_a_graph_outside_of_the_contract_is_refused(copied: Path, edit: Callable[[Any], None], message: str) -> None:
+def test_a_graph_that_breaks_the_contract_is_refused(copied: Path, edit: Callable[[Any], None], message: str) -> None:
     edited(copied / "3", edit)
     with pytest.raises(InputError) as refused:
-        verify(str(copied), 3)
+        exported_models.verify(copied, 3)
     assert message in str(refused.value)
 
 
 def test_a_graph_that_is_no_protobuf_is_refused(copied: Path) -> None:
     (copied / "3" / "saved_model.pb").write_bytes(b"\xff" * 100)
-    models.write_manifest(copied / "3", models.SHOP)
+    exported_models.write_manifest(copied / "3", exported_models.SHOP)
     with pytest.raises(InputError, match="is no SavedModel"):
-        verify(str(copied), 3)
+        exported_models.verify(copied, 3)
 
 
 def broken_hash(folder: Path) -> None:
@@ -269,11 +269,15 @@ def no_manifest(folder: Path) -> None:
 
 
 def warm_up_that_is_refused(folder: Path) -> None:
-    models.write_manifest(folder / "3", models.SHOP, warm_up=({"query": "sofa", "items": [{"click": 1}]},))
+    exported_models.write_manifest(
+        folder / "3", exported_models.SHOP, warm_up=({"query": "sofa", "items": [{"click": 1}]},)
+    )
 
 
 def warm_up_without_a_finite_score(folder: Path) -> None:
-    models.write_manifest(folder / "3", models.SHOP, warm_up=({"query": "sofa", "items": ["broken"]},))
+    exported_models.write_manifest(
+        folder / "3", exported_models.SHOP, warm_up=({"query": "sofa", "items": ["broken"]},)
+    )
 
 
 UNSERVABLE = [
@@ -285,7 +289,9 @@ UNSERVABLE = [
 
 
 @pytest.mark.parametrize(("spoil", "message"), UNSERVABLE, ids=[spoil.__name__ for spoil, _ in UNSERVABLE])
-def test_what_cannot_answer_never_becomes_ready(copied: Path, spoil: Callable[[Path], None], message: str) -> None:
+def test_a_model_that_cannot_answer_never_becomes_ready(
+    copied: Path, spoil: Callable[[Path], None], message: str
+) -> None:
     spoil(copied)
     with pytest.raises(InputError) as refused:
         load(Settings(export_dir=str(copied)), find_version(str(copied)))

@@ -1,11 +1,11 @@
-"""Which changes of a spec would break clients that nobody has told."""
+"""Which changes of a spec break existing clients."""
 
 from typing import Any
 
 import pytest
 
 from features.spec import spec_from_json
-from serving.compatibility import breaking_change
+from serving.models.compatibility import breaking_change
 
 OLD: dict[str, dict[str, Any]] = {
     "query": {"type": "text", "level": "context"},
@@ -21,7 +21,7 @@ def change(**features: dict[str, Any] | None) -> str | None:
     return breaking_change(spec_from_json(OLD), spec_from_json(new))
 
 
-def test_the_same_features_and_further_ones_with_a_default_break_nothing() -> None:
+def test_equal_features_and_new_ones_with_a_default_break_nothing() -> None:
     assert change() is None
     assert change(brand={"type": "categorical", "level": "item", "default": ""}) is None
     assert change(price={"type": "float", "level": "item", "default": 9.0}) is None
@@ -45,5 +45,5 @@ def test_the_same_features_and_further_ones_with_a_default_break_nothing() -> No
         ({"title": {"type": "text", "level": "item", "default": ""}}, "takes a bare string for another feature"),
     ],
 )
-def test_what_breaks_is_named(features: dict[str, Any], told: str) -> None:
+def test_a_breaking_change_is_named(features: dict[str, Any], told: str) -> None:
     assert told in str(change(**features))

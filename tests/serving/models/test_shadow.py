@@ -11,10 +11,10 @@ import httpx
 import pytest
 import yaml
 
-from serving.model_store import PIN
+from serving.exports.store import PIN
+from tests.serving.observability.test_metrics import Growth
 from tests.serving.operated import ADMIN_KEY, KEY, Operated, hashed
 from tests.serving.processes import GatewayProcess, bearer
-from tests.serving.test_metrics import Growth
 
 SETTINGS = {
     "api_keys": [hashed("shop", KEY)],
@@ -29,15 +29,15 @@ OUTCOMES = ("compared", "failed", "dropped")
 
 @pytest.fixture(scope="module")
 def shadowed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
-    """Version 1 serves, for a file says so; version 2 is in the shadow."""
-    from tests.serving import models
+    """Version 1 serves, since a file pins it; version 2 is the shadow."""
+    from tests.serving import exported_models
 
     folder, settings = tmp_path_factory.mktemp("shadowed"), tmp_path_factory.mktemp("settings") / "gateway.yaml"
     settings.write_text(yaml.safe_dump(SETTINGS))
-    other = models.Overlap(models.SHOP, broken="velvet", slow="navy", crash="oak")
+    other = exported_models.Overlap(exported_models.SHOP, broken="velvet", slow="navy", crash="oak")
     other.weight.assign(-2.0)
-    models.export(folder, version=1)
-    models.export(folder, version=2, module=other)
+    exported_models.export(folder, version=1)
+    exported_models.export(folder, version=2, module=other)
     (folder / PIN).write_text("1")
     with GatewayProcess(folder, settings, key=KEY) as gateway:
         admin = gateway.admin(ADMIN_KEY)
@@ -48,7 +48,7 @@ def shadowed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
 
 
 def state(operated: Operated) -> tuple[int, int | None]:
-    """Which version serves, and which is in the shadow."""
+    """Returns the current version and the shadow version."""
     told = operated.admin.get("/admin/versions").json()
     return told["model"]["version"], told["shadow"]
 
@@ -60,7 +60,7 @@ def outcomes(operated: Operated) -> dict[str, float]:
 
 
 def ask(operated: Operated, body: Any, path: str = "/v1/rank", **expected: int) -> httpx.Response:
-    """The answer, once the shadow has had its turn, and what has become of the request in it."""
+    """Returns the answer after the shadow has handled the request with the expected outcomes."""
     before = outcomes(operated)
     answer = operated.gateway.post(body, path)
     wanted = {outcome: before[outcome] + expected.get(outcome, 0) for outcome in OUTCOMES}
@@ -68,19 +68,19 @@ def ask(operated: Operated, body: Any, path: str = "/v1/rank", **expected: int) 
     return answer
 
 
-def test_the_order_in_the_shadow_is_compared_with_the_one_that_was_answered(shadowed: Operated) -> None:
+def test_the_shadows_order_is_compared_with_the_answered_order(shadowed: Operated) -> None:
     growth = Growth(shadowed.gateway)
     answer = ask(shadowed, SOFAS, compared=1).json()
     assert answer["model"]["version"] == 1
     assert [result["index"] for result in answer["results"]] == [0, 1, 2]
     growth.read()
     told = {"version": "2", "served": "1"}
-    # every pair the other way round; of the two best, the middle one is among the two best of the shadow
+    # every pair is discordant; of the two best, the middle item is among the shadow's two best
     assert growth.of("shadow_kendall_tau_bucket", le="-0.5", **told) == 1
     assert [growth.of("shadow_top_overlap_bucket", le=le, **told) for le in ("0.4", "0.5")] == [0, 1]
 
 
-def test_what_the_shadow_scores_counts_as_nobodys_request(shadowed: Operated) -> None:
+def test_shadow_scoring_does_not_count_as_requests(shadowed: Operated) -> None:
     growth = Growth(shadowed.gateway)
     answer = ask(shadowed, SOFAS, compared=1)
     growth.read()
@@ -108,10 +108,10 @@ def test_every_shape_of_request_is_compared(shadowed: Operated, path: str, body:
 
 
 @pytest.mark.parametrize(("word", "reason"), [("velvet", "non-finite-score"), ("oak", "model-failed")])
-def test_a_shadow_that_fails_or_says_nan_is_counted_and_hurts_nobody(
+def test_a_shadow_that_fails_or_scores_nan_is_counted_and_affects_no_request(
     shadowed: Operated, word: str, reason: str
 ) -> None:
-    ask(shadowed, SOFAS, compared=1)  # a failure after one that went well is logged
+    ask(shadowed, SOFAS, compared=1)  # the first failure after a success is logged
     answer = ask(shadowed, {"query": "sofa", "items": ["sofa", f"{word} table"]}, failed=1)
     assert [result["index"] for result in answer.json()["results"]] == [0, 1]
     shadowed.gateway.wait_for_log("shadow-failed", version=2, reason=reason)
@@ -121,35 +121,35 @@ def test_a_shadow_that_fails_or_says_nan_is_counted_and_hurts_nobody(
     assert reason not in str(problems)
 
 
-def test_a_slow_shadow_delays_nobody_and_what_waits_beyond_its_line_is_dropped(shadowed: Operated) -> None:
+def test_a_slow_shadow_delays_no_request_and_drops_those_beyond_its_queue(shadowed: Operated) -> None:
     before = outcomes(shadowed)
     for _ in range(5):
         answer = shadowed.gateway.post({"query": "sofa", "items": ["sofa", "navy table"]})
         assert answer.status_code == 200
-    # the shadow is still at the first; one waits; the others came too often
+    # the shadow still scores the first, one waits, and the others are dropped
     assert outcomes(shadowed) == {**before, "dropped": before["dropped"] + 3}
     wanted = {**before, "dropped": before["dropped"] + 3, "compared": before["compared"] + 2}
     shadowed.wait_until(lambda: outcomes(shadowed) == wanted, f"{wanted}")
 
 
-def test_the_shadow_leaves_the_threads_to_requests_and_drops_what_it_cannot_do_in_time(shadowed: Operated) -> None:
+def test_the_shadow_waits_for_an_idle_thread_and_drops_what_it_cannot_score_in_time(shadowed: Operated) -> None:
     before = outcomes(shadowed)
     slow = {"query": "sofa", "items": ["sofa", "slow table"]}
     with ThreadPoolExecutor(3) as pool:
         url = f"{shadowed.gateway.address}/v1/rank"
         asked = [pool.submit(httpx.post, url, json=slow, headers=bearer(KEY), timeout=60) for _ in range(3)]
         assert [future.result().status_code for future in asked] == [200] * 3
-    # while the next was scored, by the only thread, the shadow waited; after the last one it was its turn
+    # the shadow waited while the only thread scored the next request, and ran after the last one
     wanted = {**before, "dropped": before["dropped"] + 2, "compared": before["compared"] + 1}
     shadowed.wait_until(lambda: outcomes(shadowed) == wanted, f"{wanted}")
 
 
-def test_a_request_that_was_refused_is_not_tried(shadowed: Operated) -> None:
+def test_a_refused_request_is_not_shadowed(shadowed: Operated) -> None:
     assert ask(shadowed, {"query": "sofa", "items": [{"title": "sofa", "click": True}]}).status_code == 422
     assert ask(shadowed, b"{").status_code == 400
 
 
-def test_the_shadow_takes_over_and_after_a_rollback_is_in_the_shadow_again(shadowed: Operated) -> None:
+def test_the_shadow_version_takes_over_and_is_the_shadow_again_after_a_rollback(shadowed: Operated) -> None:
     loaded = len(shadowed.gateway.logged("serving"))
     (shadowed.folder / PIN).unlink()
     shadowed.wait_until(lambda: state(shadowed) == (2, None), "switched")
@@ -160,7 +160,7 @@ def test_the_shadow_takes_over_and_after_a_rollback_is_in_the_shadow_again(shado
     assert ask(shadowed, SOFAS, compared=1).json()["model"]["version"] == 1
 
 
-def test_a_version_that_is_refused_is_in_nobodys_shadow(shadowed: Operated) -> None:
+def test_a_refused_version_does_not_become_the_shadow(shadowed: Operated) -> None:
     broken = shadowed.folder / "3" / "assets.extra"
     broken.mkdir(parents=True)
     (broken / "manifest.json").write_text("{}")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.model_store import PIN
+from serving.exports.store import PIN
+from serving.observability.request_record import STAGES
 from serving.problems import PROBLEM_TYPES
-from serving.record import STAGES
 from tests.serving.operated import KEY, Operated
 from tests.serving.processes import ROOT
 
@@ -65,7 +65,7 @@ def told(operated: Operated) -> dict[str, list[dict[str, str]]]:
 
 
 @pytest.mark.parametrize(("title", "query", "legend"), QUERIES, ids=lambda value: value[:40])
-def test_a_query_asks_for_what_is_told(
+def test_each_query_uses_existing_metrics_and_labels(
     told: dict[str, list[dict[str, str]]], title: str, query: str, legend: str
 ) -> None:
     assert query.count("(") == query.count(")")
@@ -108,7 +108,7 @@ def test_stages_and_reasons_are_the_gateways_own(told: dict[str, list[dict[str, 
     assert KEY not in str(told)
 
 
-def test_panels_stand_beside_one_another_and_tell_what_they_show() -> None:
+def test_panels_do_not_overlap_and_have_unique_ids() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         at = panel["gridPos"]

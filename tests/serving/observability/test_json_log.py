@@ -1,18 +1,18 @@
-"""The log loses no line, whoever writes meanwhile."""
+"""The log loses no line when several threads write."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from serving.log import Lines
+from serving.observability.json_log import LogWriter
 
 THREADS, LINES_EACH = 8, 500
 
 
 def test_threads_that_log_at_the_same_time_lose_no_line(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
-    lines.said = {"process": 3}
+    lines = LogWriter()
+    lines.common_fields = {"process": 3}
 
     def say(thread: int) -> None:
         for number in range(LINES_EACH):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.record import STAGES
+from serving.observability.request_record import STAGES
 from tests.serving.operated import Operated
 from tests.serving.processes import GatewayProcess
 
@@ -108,7 +108,7 @@ def test_scores_are_shown_in_the_exports_bins_and_their_drift_from_them(operated
     assert drift > 0.25
 
 
-def test_the_state_is_told(operated: Operated) -> None:
+def test_the_state_is_exported(operated: Operated) -> None:
     found: Any = samples(operated.gateway)
     version = str(operated.serving())
     assert found[key("model_serving", name="overlap", version=version)] == 1
@@ -122,7 +122,7 @@ def test_metrics_need_no_key_where_there_is_none(shop: GatewayProcess) -> None:
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"])
-def test_what_is_asked_every_few_seconds_is_counted_but_not_logged(shop: GatewayProcess, path: str) -> None:
+def test_probes_are_counted_but_not_logged(shop: GatewayProcess, path: str) -> None:
     growth = Growth(shop)
     shop.http.get(path, headers={"X-Request-ID": "watching"})
     assert growth.read().of("requests_total", route=path, status="200") >= 1

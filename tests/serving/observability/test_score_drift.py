@@ -5,7 +5,7 @@ from math import isnan, log
 import numpy as np
 import pytest
 
-from serving.score_drift import FEWEST, FLOOR, WINDOW, histogram_of, stability_index
+from serving.observability.score_drift import FLOOR, MIN_SCORES, WINDOW, histogram_of, stability_index
 
 
 def test_the_index_is_the_sum_over_bins_by_hand() -> None:
@@ -29,18 +29,18 @@ def test_scores_are_counted_in_the_exports_bins_ends_included() -> None:
     assert histogram.sum == pytest.approx(3.49)
 
 
-def test_drift_is_not_told_from_few_scores_or_without_the_exports_histogram() -> None:
+def test_drift_is_nan_for_few_scores_or_without_the_exports_histogram() -> None:
     histogram = histogram_of({"edges": [0.0, 0.5, 1.0], "counts": [1, 1]})
-    histogram.add(np.full(FEWEST - 1, 0.2))
+    histogram.add(np.full(MIN_SCORES - 1, 0.2))
     assert isnan(histogram.drift)
     histogram.add(np.array([0.2]))
     assert histogram.drift > 0.25
     unknown = histogram_of({})
-    unknown.add(np.full(FEWEST, 0.2))
+    unknown.add(np.full(MIN_SCORES, 0.2))
     assert isnan(unknown.drift)
 
 
-def test_old_scores_fade() -> None:
+def test_old_scores_decay() -> None:
     histogram = histogram_of({"edges": [0.0, 0.5, 1.0], "counts": [1, 1]})
     for _ in range(10):
         histogram.add(np.full(WINDOW // 4, 0.2))
@@ -62,8 +62,8 @@ def test_old_scores_fade() -> None:
         {"edges": {"a": 1}, "counts": None},
     ],
 )
-def test_a_manifests_histogram_that_is_none_is_as_if_it_were_not_there(said: dict[str, object]) -> None:
+def test_an_invalid_histogram_in_the_manifest_is_ignored(said: dict[str, object]) -> None:
     histogram = histogram_of(said)
-    histogram.add(np.full(FEWEST, 0.5))
+    histogram.add(np.full(MIN_SCORES, 0.5))
     assert len(histogram.counts) == 20
     assert isnan(histogram.drift)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from serving.trace_context import span_of
+from serving.observability.trace_context import span_of
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def test_a_callers_trace_goes_on_under_a_span_of_ours() -> None:
+def test_a_callers_trace_continues_with_a_new_span() -> None:
     span = span_of(f"00-{TRACE}-{PARENT}-01")
     assert (span.trace_id, span.flags) == (TRACE, "01")
     assert span.span_id != PARENT
@@ -33,7 +33,7 @@ def test_a_later_version_may_have_more_fields() -> None:
         f"00-{TRACE}-{PARENT}-01\n",
     ],
 )
-def test_what_is_no_traceparent_begins_a_trace_that_nobody_records(header: str) -> None:
+def test_an_invalid_traceparent_begins_an_unsampled_trace(header: str) -> None:
     span = span_of(header)
     assert span.trace_id != TRACE
     assert len(span.trace_id) == 32

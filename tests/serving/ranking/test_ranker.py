@@ -12,14 +12,15 @@ import tensorflow as tf
 
 from features.elwc import QueryGroup
 from features.values import Value
-from serving import answers
+from serving.api import handlers as answers
+from serving.backends.item_buckets import ITEM_BUCKETS, bucket_of
+from serving.models.loaded_model import Models, load
+from serving.observability.request_record import RequestRecord
+from serving.observability.trace_context import span_of
 from serving.problems import pointer_to
-from serving.ranking import BUCKETS, bucket_of, calls_for, inputs_of, sigmoid
-from serving.record import Record
-from serving.served import Models, load
+from serving.ranking.ranker import feature_arrays, plan_calls, sigmoid
 from serving.settings import Settings
-from serving.trace_context import span_of
-from tests.serving import models
+from tests.serving import exported_models
 
 
 def test_sigmoid_neither_overflows_nor_loses_small_scores() -> None:
@@ -28,14 +29,14 @@ def test_sigmoid_neither_overflows_nor_loses_small_scores() -> None:
     np.testing.assert_allclose(sigmoid(logits), expected, rtol=1e-6)
 
 
-def test_a_bucket_is_the_least_that_holds_the_items() -> None:
+def test_bucket_of_returns_the_smallest_bucket_that_holds_the_items() -> None:
     assert [bucket_of(items) for items in (1, 2, 3, 64, 65, 1000)] == [1, 2, 4, 64, 128, 1024]
-    assert all(bucket_of(bucket) == bucket for bucket in BUCKETS)
+    assert all(bucket_of(bucket) == bucket for bucket in ITEM_BUCKETS)
 
 
 def test_inputs_are_padded_behind_a_groups_items() -> None:
     item: dict[str, Value] = {"title": "é", "price": 1.5, "brand": "b", "in_stock": True, "colour": (1.0, 2.0, 3.0)}
-    found = inputs_of([QueryGroup({"query": "q", "hour": 3}, [item])], models.RICH.regular, padded=2)
+    found = feature_arrays([QueryGroup({"query": "q", "hour": 3}, [item])], exported_models.RICH.regular, padded=2)
     assert found["query"].tolist() == [b"q"]
     assert found["hour"].tolist() == [3]
     assert found["title"].tolist() == [["é".encode(), b""]]
@@ -47,8 +48,8 @@ def test_inputs_are_padded_behind_a_groups_items() -> None:
     assert types["hour"] == np.int64
 
 
-def test_a_compiled_model_is_padded_to_buckets_and_scores_the_same(tmp_path: Path) -> None:
-    class Compiled(models.Overlap):
+def test_inputs_of_a_compiled_model_are_padded_to_buckets_and_score_the_same(tmp_path: Path) -> None:
+    class Compiled(exported_models.Overlap):
         @tf.function(jit_compile=True)
         def add(self, vector: tf.Tensor) -> tf.Tensor:
             return tf.reduce_sum(vector, axis=-1)
@@ -57,32 +58,34 @@ def test_a_compiled_model_is_padded_to_buckets_and_scores_the_same(tmp_path: Pat
             scores = self.add(inputs["vector"])
             return tf.where(tf.sequence_mask(item_count, tf.shape(scores)[1]), scores, 0.0)
 
-    models.export(tmp_path / "compiled", models.NUMBERS_ONLY, module=Compiled(models.NUMBERS_ONLY))
-    models.export(tmp_path / "plain", models.NUMBERS_ONLY)
+    exported_models.export(
+        tmp_path / "compiled", exported_models.NUMBERS_ONLY, module=Compiled(exported_models.NUMBERS_ONLY)
+    )
+    exported_models.export(tmp_path / "plain", exported_models.NUMBERS_ONLY)
     queries = [{"items": [{"vector": [i / 8, 1.0]} for i in range(items)]} for items in (5, 7, 5)]
     found = {}
     for name in ("compiled", "plain"):
-        served, record = load(Settings(export_dir=str(tmp_path / name)), 1), Record("r", span_of(""))
-        body = models.body_of(queries=queries)
+        served, record = load(Settings(export_dir=str(tmp_path / name)), 1), RequestRecord("r", span_of(""))
+        body = exported_models.body_of(queries=queries)
         found[name] = answers.answer(answers.batch, body, Models(served, {1: served}), record)
-        # a compiled model knows groups of 8 items only; a plain one scores the three together
+        # the compiled model takes groups of 8 items only; the plain one scores the three in one call
         assert record.calls == ([(1, 8)] * 3 if name == "compiled" else [(3, 7)])
     assert found["compiled"] == found["plain"]
 
 
 def test_groups_of_one_bucket_share_a_call() -> None:
     # buckets 4, 8, 4, 1, 8: padded to the longest of each
-    assert calls_for([3, 5, 4, 1, 7], compiles_shapes=False) == [([0, 2], 4), ([1, 4], 7), ([3], 1)]
-    assert calls_for([3, 5], compiles_shapes=True) == [([0], 4), ([1], 8)]
-    assert calls_for([], compiles_shapes=False) == []
+    assert plan_calls([3, 5, 4, 1, 7], compiles_shapes=False) == [([0, 2], 4), ([1, 4], 7), ([3], 1)]
+    assert plan_calls([3, 5], compiles_shapes=True) == [([0], 4), ([1], 8)]
+    assert plan_calls([], compiles_shapes=False) == []
 
 
-def test_inputs_of_two_groups_stand_side_by_side() -> None:
+def test_feature_arrays_of_two_groups_are_stacked() -> None:
     groups = [
         QueryGroup({}, [{"vector": (1.0, 2.0)}]),
         QueryGroup({}, [{"vector": (3.0, 4.0)}, {"vector": (5.0, 6.0)}]),
     ]
-    found = inputs_of(groups, models.NUMBERS_ONLY.regular, padded=2)["vector"]
+    found = feature_arrays(groups, exported_models.NUMBERS_ONLY.regular, padded=2)["vector"]
     assert found.tolist() == [[[1.0, 2.0], [0.0, 0.0]], [[3.0, 4.0], [5.0, 6.0]]]
 
 

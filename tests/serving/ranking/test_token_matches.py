@@ -1,4 +1,4 @@
-"""Which words meet, counted by hand; and that cutting a text into words leaves its tokens as they are."""
+"""Token matches against hand counts, and that splitting a text into words does not change its tokens."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.elwc import QueryGroup
-from serving.words import Matches, Word, words_of
+from serving.ranking.token_matches import MatchedWord, TokenMatches, words_of
 
 SIDES = {"context": ["query"], "item": ["title"]}
 
@@ -22,34 +22,34 @@ class Letters:
         return [len(tokens) for tokens in self.tokens(texts, seconds)]
 
 
-def told(query: str, title: str, **limits: int) -> dict[str, list[tuple[str, int, int, int]]]:
+def matches_of(query: str, title: str, **limits: int) -> dict[str, list[tuple[str, int, int, int]]]:
     group = QueryGroup({"query": query}, [{"title": title}])
-    matches = Matches(group, SIDES, limits, Letters(), 1.0).of(0)
+    matches = TokenMatches(group, SIDES, limits, Letters(), 1.0).of(0)
     return {name: [(w.text, w.tokens, w.read, w.matched) for w in words] for name, words in matches.items()}
 
 
 def test_a_words_tokens_are_counted_and_those_that_the_other_side_has() -> None:
-    assert told("ab cd", "abc, xd") == {
+    assert matches_of("ab cd", "abc, xd") == {
         "query": [("ab", 2, 2, 2), (" cd", 2, 2, 2)],
         "title": [("abc", 3, 3, 3), (",", 1, 1, 0), (" xd", 2, 2, 1)],
     }
 
 
 def test_the_unknown_token_matches_nothing_not_even_itself() -> None:
-    assert told("? a", "? a") == {side: [("?", 1, 1, 0), (" a", 1, 1, 1)] for side in ("query", "title")}
+    assert matches_of("? a", "? a") == {side: [("?", 1, 1, 0), (" a", 1, 1, 1)] for side in ("query", "title")}
 
 
-def test_what_the_model_does_not_read_matches_nothing_and_is_one_last_word() -> None:
-    found = told("abcd", "ab cd e f", max_context_tokens=3, max_item_tokens=3)
+def test_text_behind_the_token_limit_is_one_last_word_without_matches() -> None:
+    found = matches_of("abcd", "ab cd e f", max_context_tokens=3, max_item_tokens=3)
     assert found["query"] == [("abcd", 4, 3, 3)]
     assert found["title"] == [("ab", 2, 2, 2), (" cd", 2, 1, 1), (" e f", 2, 0, 0)]
 
 
-def test_texts_of_one_side_share_its_limit_a_separator_between_them() -> None:
+def test_texts_of_one_side_share_its_limit_with_a_separator_between_them() -> None:
     group = QueryGroup({}, [{"title": "ab", "brand": "cd"}])
     names = {"context": [], "item": ["title", "brand"]}
-    found = Matches(group, names, {"max_item_tokens": 4}, Letters(), 1.0).of(0)
-    assert found == {"title": [Word("ab", 2, 2, 0)], "brand": [Word("cd", 2, 1, 0)]}
+    found = TokenMatches(group, names, {"max_item_tokens": 4}, Letters(), 1.0).of(0)
+    assert found == {"title": [MatchedWord("ab", 2, 2, 0)], "brand": [MatchedWord("cd", 2, 1, 0)]}
 
 
 CUTS = {
@@ -65,14 +65,14 @@ CUTS = {
 
 
 @pytest.mark.parametrize(("text", "words"), CUTS.items())
-def test_a_text_is_cut_before_spaces_and_around_punctuation_and_chinese(text: str, words: list[str]) -> None:
+def test_a_text_is_split_before_spaces_and_around_punctuation_and_chinese(text: str, words: list[str]) -> None:
     assert list(words_of(text)) == words
 
 
 @pytest.fixture(scope="module")
 def tokenise() -> Any:
-    """The tokeniser of an exported model, over pieces of one letter that make every difference show."""
-    from tests.serving.models import tf, tokeniser_of, tokens_of
+    """The tokeniser of an exported model, with one-letter pieces, so that any difference shows."""
+    from tests.serving.exported_models import tf, tokeniser_of, tokens_of
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     tokeniser = tokeniser_of([*special, *(mark + letter for letter in LETTERS for mark in ("", "##"))])
@@ -88,7 +88,7 @@ HARD = st.one_of(
 
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(HARD, max_size=24))
-def test_the_words_tokens_one_after_another_are_the_texts(tokenise: Any, text: str) -> None:
+def test_the_tokens_of_the_words_concatenate_to_the_tokens_of_the_text(tokenise: Any, text: str) -> None:
     words = list(words_of(text))
     assert "".join(words) == text
     whole, *parts = tokenise([text, *words])

@@ -1,4 +1,4 @@
-"""Clients that take their time, or more than their share: cut off, and nobody else notices."""
+"""Slow or greedy clients are disconnected without effect on other clients."""
 
 import socket
 import time
@@ -55,7 +55,7 @@ def test_a_head_that_does_not_end_is_408(operated: Operated) -> None:
     assert operated.gateway.metric('privrank_problems_total{problem="head-timeout"}') == counted + 1
 
 
-def test_a_head_that_trickles_is_cut_off_all_the_same(operated: Operated) -> None:
+def test_a_head_that_arrives_byte_by_byte_times_out(operated: Operated) -> None:
     with connected(operated) as raw:
         raw.sendall(b"POST /rank HTTP/1.1\r\n")
         with pytest.raises(OSError, match=r"Broken pipe|reset"):
@@ -100,7 +100,7 @@ def test_a_body_in_many_small_chunks_is_read(operated: Operated) -> None:
         assert read_to_end(raw).startswith(b"HTTP/1.1 200 ")
 
 
-def test_slow_bodies_do_not_take_the_places_of_those_that_have_arrived(operated: Operated) -> None:
+def test_slow_bodies_do_not_block_requests_that_have_arrived(operated: Operated) -> None:
     with ExitStack() as open_connections:
         for _ in range(20):  # many more than the line's places
             raw = open_connections.enter_context(connected(operated))
@@ -108,7 +108,7 @@ def test_slow_bodies_do_not_take_the_places_of_those_that_have_arrived(operated:
         assert operated.gateway.post(QUICK).status_code == 200
 
 
-def test_more_connections_than_are_taken_are_told_so(operated: Operated) -> None:
+def test_connections_above_the_limit_get_a_problem(operated: Operated) -> None:
     with ExitStack() as open_connections:
         raws = [open_connections.enter_context(connected(operated)) for _ in range(60)]
         last = read_to_end(raws[-1])
@@ -128,7 +128,7 @@ def test_requests_in_a_pipeline_are_answered_in_their_order(operated: Operated) 
         assert [int(part.split(b",")[0]) for part in found.split(b'"pairs":')[1:]] == [3, 1, 2]
 
 
-def test_an_answer_that_nobody_reads_is_thrown_away(operated: Operated) -> None:
+def test_an_unread_response_is_aborted(operated: Operated) -> None:
     titles = b", ".join([b'"' + b"x" * 2000 + b'"'] * 1000)
     body = b'{"query": "sofa", "return_titles": true, "items": [%b]}' % titles
     with socket.socket() as raw:

@@ -26,7 +26,7 @@ def test_it_is_alive_but_not_ready_while_the_model_is_loaded(shop_export: Path) 
         assert gateway.post({"query": "sofa", "items": ["a"]}).status_code == 200
 
 
-def test_after_sigterm_it_is_not_ready_and_finishes_what_it_took(shop_export: Path) -> None:
+def test_after_sigterm_it_is_not_ready_and_finishes_requests_in_flight(shop_export: Path) -> None:
     with GatewayProcess(shop_export) as gateway, ThreadPoolExecutor(1) as pool:
         gateway.wait_until_ready()
         slow = pool.submit(gateway.post, {"query": "sofa", "items": ["slow sofa"]})
@@ -58,7 +58,7 @@ def test_the_log_is_json_lines_without_any_text_of_a_request(shop_export: Path) 
         assert not any(word in line for word in words for line in gateway.log)
 
 
-def test_a_taken_port_is_a_message(shop_export: Path) -> None:
+def test_a_port_in_use_is_reported(shop_export: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = run_serving("--export-dir", str(shop_export), "--port", str(taken.getsockname()[1]))
     assert ended.returncode == 2
@@ -66,7 +66,7 @@ def test_a_taken_port_is_a_message(shop_export: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_wrong_flags_are_a_message() -> None:
+def test_invalid_flags_are_reported() -> None:
     assert run_serving("--export-dir", "x", "--port", "70000").returncode == 2
     assert run_serving().returncode == 2
     helped = run_serving("--help")
