@@ -1,4 +1,4 @@
-"""Models' NDCG on LETOR sets beside the paper's: a table for every data set, and a picture of the gains."""
+"""NDCG tables of LETOR sets with the paper's figures, and a chart of the gains."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -6,8 +6,8 @@ from typing import TypeAlias
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from experiments.comparison import Trials, gain_cell
-from experiments.report import draw_line, panels, table
+from experiments.runner.comparison import Trials, gain_cell
+from experiments.runner.report import draw_line, panels, table
 
 CUTOFFS = (8, 16, 32)
 FIRST = "ndcg@8"  # which decides
@@ -18,9 +18,9 @@ Published: TypeAlias = Mapping[str, Sequence[Row]]  # by data set, in the order 
 
 
 def ndcg_tables(rows: Mapping[str, str], found: Mapping[str, Trials], published: Published) -> list[str]:
-    """A heading and a table for every data set: those at hand, then the others of the paper.
+    """A heading and a table for every data set: the available ones, then the paper's others.
 
-    rows: what stands in the first column -> the model. Gains are over the model that is BASELINE.
+    rows: label in the first column -> model. Gains are over BASELINE.
     """
     parts = []
     for name in dict.fromkeys((*found, *published)):
@@ -31,7 +31,7 @@ def ndcg_tables(rows: Mapping[str, str], found: Mapping[str, Trials], published:
 def ndcg_table(
     rows: Mapping[str, str], found: Trials | None, published: Sequence[Row], baseline: str = BASELINE
 ) -> str:
-    """One data set's table; `found` is None where it is not at hand. Gains are over the baseline."""
+    """One data set's table; `found` is None if the set is missing. Gains are over the baseline."""
     lines, in_paper = [], dict(zip(rows, published, strict=False))
     for label, model in rows.items():
         measured = ["not at hand"] * len(CUTOFFS)
@@ -45,7 +45,7 @@ def ndcg_table(
 
 
 def gain_figure(rows: Mapping[str, str], found: Mapping[str, Trials]) -> Figure:
-    """A panel for every data set at hand: each model's gains over no-distillation."""
+    """A panel for every available data set: each model's gains over no-distillation."""
     figure, axes = panels(len(found))
     others = {label: model for label, model in rows.items() if model != BASELINE}
     for each, (name, of_set) in zip(axes, found.items(), strict=True):

@@ -1,10 +1,10 @@
-"""A small simulated LETOR set, for quick runs: it shows that an experiment works, and nothing else."""
+"""A small simulated LETOR set for quick runs, which only test that an experiment works."""
 
 from pathlib import Path
 
 import numpy as np
 
-from experiments.cells import write_whole
+from experiments.runner.files import write_atomically
 
 FEATURES, DOCUMENTS = 46, 12  # of a document, as MQ2008's; of a query
 QUERIES = {"train": 60, "valid": 30, "test": 30}
@@ -12,7 +12,7 @@ SHARE_BELOW = (0.6, 0.85)  # of documents below relevance 1, and below 2
 
 
 def write_simulated_set(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Writes a file of each split; the same every time. Returns split -> its files."""
+    """Writes a file for each split, deterministically. Returns split -> files."""
     generator, files, first = np.random.default_rng(11), dict[str, tuple[str, ...]](), 1
     weights = generator.standard_normal(FEATURES) / np.arange(1, FEATURES + 1)
     for split, queries in QUERIES.items():
@@ -26,6 +26,6 @@ def write_simulated_set(folder: Path) -> dict[str, tuple[str, ...]]:
                 lines.append(f"{grade} qid:{query} {features} #docid = {query}-{number}\n")
         first += queries
         path = folder / f"{split}.txt"
-        write_whole(path, "".join(lines).encode())
+        write_atomically(path, "".join(lines).encode())
         files[split] = (str(path),)
     return files

@@ -4,33 +4,30 @@ alpha weighs the data loss, 1 - alpha the teacher's. Labels being sparse, the su
 so what decides is not alpha but the ratio of the two weighted terms, which is taken from what the training saw.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from math import inf
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from pydantic import Field, field_validator
 
-from experiments.cells import load_settings, parse_arguments, run_cells
-from experiments.comparison import Trials, gain_cell
-from experiments.letor import LetorSettings, by_set, how_it_was_made, letor_trials
-from experiments.ndcg_tables import BASELINE, CUTOFFS, FIRST
-from experiments.report import Claim, Report, claims_table, draw_line, panels, percent, table, write_report
-from experiments.trials import VERSION, run_trial
-from features.errors import exit_code_of
+from experiments.letor.ndcg_tables import BASELINE, CUTOFFS, FIRST
+from experiments.letor.sets import LetorSettings, describe_setup, group_by_set, letor_trials, trials_to_json
+from experiments.runner.cells import Cell
+from experiments.runner.comparison import Trials, gain_cell
+from experiments.runner.experiment import Experiment
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
 from features.task import Task
 
-TITLE = "PFD by alpha, the weight of the data loss"
 USUAL = 0.5  # the alpha of all other experiments, here and in the paper
 DOMINATES = 2.0  # times the other term is as large
 FLAT = 0.01  # of NDCG@8: what may lie between an alpha and the usual one, interval included
 A7_FROM, A7_TO, A7_GAIN = 0.3, 0.95, 0.025
 
 
-class Settings(LetorSettings):
+class AlphaSettings(LetorSettings):
     """experiments/configs/alpha.yaml, which says what each is."""
 
     alphas: tuple[float, ...] = Field(min_length=2)
@@ -48,7 +45,16 @@ def model_of(alpha: float) -> str:
     return f"pfd_{alpha:g}".replace(".", "_")
 
 
-def change(alphas: Sequence[float]) -> Task:
+def _with_fewer_alphas(settings: AlphaSettings) -> AlphaSettings:
+    few = sorted({settings.alphas[0], USUAL, settings.alphas[-1]})
+    return settings.model_copy(update={"alphas": tuple(few)})
+
+
+def _trials(settings: AlphaSettings, out: Path, quick: bool) -> list[Cell]:
+    return letor_trials(settings, out, quick, _students(settings.alphas))
+
+
+def _students(alphas: Sequence[float]) -> Task:
     """A student for every alpha, all of one teacher."""
     return {
         "teachers": [{"name": "privileged", "sees": ["privileged"]}],
@@ -79,9 +85,11 @@ def terms(found: Trials, model: str) -> Terms:
     return Terms(float((both - teacher).mean()), float(teacher.mean()))
 
 
-def claims(name: str, found: Trials, alphas: Sequence[float]) -> list[Claim]:
+def _claims(settings: AlphaSettings, found: Mapping[str, Trials]) -> list[Claim]:
     """Figure 3 and A.7."""
-    return [_flat(name, found, alphas), _small(name, found, alphas), _as_in_a7(name, found, alphas)]
+    return [
+        claim(name, of_set, settings.alphas) for name, of_set in found.items() for claim in (_flat, _small, _as_in_a7)
+    ]
 
 
 def _flat(name: str, found: Trials, alphas: Sequence[float]) -> Claim:
@@ -118,27 +126,12 @@ def _as_in_a7(name: str, found: Trials, alphas: Sequence[float]) -> Claim:
     )
 
 
-def report(settings: Settings, found: Mapping[str, Trials], quick: bool) -> Report:
-    alphas = settings.alphas
-    judged = [claim for name, of_set in found.items() for claim in claims(name, of_set, alphas)]
-    return Report(
-        name="alpha",
-        title=TITLE,
-        module="experiments.alpha",
-        packages=("tensorflow", "numpy"),
-        settings=settings.model_dump(mode="json"),
-        results={
-            "claims": [asdict(claim) for claim in judged],
-            "terms": {
-                name: {model_of(alpha): terms(of_set, model_of(alpha))._asdict() for alpha in alphas}
-                for name, of_set in found.items()
-            },
-            "trials": {name: of_set.to_json() for name, of_set in found.items()},
-        },
-        body=[*_body(settings, found, quick), "## What was to be seen", claims_table(judged)],
-        figure=_figure(found, alphas),
-        caption="Gain in NDCG@8 over no-distillation, by alpha and by the ratio of the two terms of the loss",
-    )
+def _raw(settings: AlphaSettings, found: Mapping[str, Trials]) -> dict[str, Any]:
+    of_sets = {
+        name: {model_of(alpha): terms(of_set, model_of(alpha))._asdict() for alpha in settings.alphas}
+        for name, of_set in found.items()
+    }
+    return {"terms": of_sets, **trials_to_json(found)}
 
 
 IN_THE_PAPER = """\
@@ -152,9 +145,9 @@ So PFD near alpha 1 is not no-distillation: it sees fewer labels a step and, bot
 the batch, weighs them less beside the l2 penalty."""
 
 
-def _body(settings: Settings, found: Mapping[str, Trials], quick: bool) -> list[str]:
+def _body(settings: AlphaSettings, found: Mapping[str, Trials], claims: Sequence[Claim], quick: bool) -> list[str]:
     parts = [
-        *how_it_was_made(settings, found, quick),
+        *describe_setup(settings, found, quick),
         "Both losses are RankBCE. The terms are alpha * data loss and (1 - alpha) * teacher loss, an item's mean over "
         "whole trainings, to their last step, and over trials. Gains are over no-distillation.",
         IN_THE_PAPER,
@@ -162,7 +155,7 @@ def _body(settings: Settings, found: Mapping[str, Trials], quick: bool) -> list[
     ]
     for name, of_set in found.items():
         parts += [f"## {name}", _table(of_set, settings.alphas)]
-    return parts
+    return [*parts, "## What was to be seen", claims_table(claims)]
 
 
 def _table(found: Trials, alphas: Sequence[float]) -> str:
@@ -175,7 +168,8 @@ def _table(found: Trials, alphas: Sequence[float]) -> str:
     return table(("alpha", "data term", "teacher term", "teacher over data", "NDCG@8"), rows)
 
 
-def _figure(found: Mapping[str, Trials], alphas: Sequence[float]) -> Figure:
+def _figure(settings: AlphaSettings, found: Mapping[str, Trials]) -> Figure:
+    alphas = settings.alphas
     figure, (by_alpha, by_ratio) = panels(2)
     for name, of_set in found.items():
         gains = {alpha: of_set[FIRST].gain(model_of(alpha), BASELINE) for alpha in alphas}
@@ -193,17 +187,16 @@ def _figure(found: Mapping[str, Trials], alphas: Sequence[float]) -> Figure:
     return figure
 
 
-def main() -> None:
-    arguments = parse_arguments("alpha", TITLE)
-    settings = load_settings(arguments.config, Settings)
-    if arguments.quick:
-        few = sorted({settings.alphas[0], USUAL, settings.alphas[-1]})
-        settings = settings.model_copy(update={"alphas": tuple(few)})
-    cells = letor_trials(settings, arguments.out, arguments.quick, change(settings.alphas))
-    results = run_cells(cells, run_trial, arguments.out, arguments.processes, VERSION)
-    write_report(report(settings, by_set(cells, results), arguments.quick), arguments.out)
-    print(f"wrote {arguments.out / 'alpha.md'}")
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+EXPERIMENT = Experiment(
+    name="alpha",
+    title="PFD by alpha, the weight of the data loss",
+    settings=AlphaSettings,
+    cells=_trials,
+    gather=lambda _, cells, results: group_by_set(cells, results),
+    claims=_claims,
+    raw=_raw,
+    body=_body,
+    figure=_figure,
+    caption="Gain in NDCG@8 over no-distillation, by alpha and by the ratio of the two terms of the loss",
+    quick_settings=_with_fewer_alphas,
+)

@@ -3,25 +3,22 @@
 Relevance judgements are people's; the binary labels are drawn from them (eq. 2), so every behaviour is simulated.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from experiments.cells import load_settings, parse_arguments, run_cells
-from experiments.comparison import Trials
-from experiments.letor import LetorSettings, by_set, how_it_was_made, letor_trials
-from experiments.ndcg_tables import CUTOFFS, FIRST, Row, ndcg_table
-from experiments.report import Claim, Report, claims_table, panels, percent, table, write_report
-from experiments.trials import VERSION, run_trial
-from features.errors import exit_code_of
+from experiments.letor.ndcg_tables import CUTOFFS, FIRST, Row, ndcg_table
+from experiments.letor.sets import LetorSettings, describe_setup, group_by_set, letor_trials, trials_to_json
+from experiments.runner.cells import Cell
+from experiments.runner.comparison import Trials
+from experiments.runner.experiment import Experiment
+from experiments.runner.report import Claim, claims_table, panels, percent, table
 from features.task import Task
 from trainer.recipes import LossName
 
-TITLE = "Methods on LETOR data sets, with teachers that see privileged features"
 # as the paper names them -> the recipe or teacher here, which is named after it and the loss
 METHODS = {
     "No-distillation": "no_distillation",
@@ -90,14 +87,19 @@ PAPER_SETS = {
 }
 
 
-class Settings(LetorSettings):
+class LetorMethodsSettings(LetorSettings):
     """experiments/configs/letor_methods.yaml, which says what each is."""
 
     losses: tuple[LossName, ...] = Field(min_length=1)
     lambdamart: dict[str, Any]
 
 
-def change(losses: Sequence[LossName]) -> Task:
+def _trials(settings: LetorMethodsSettings, out: Path, quick: bool) -> list[Cell]:
+    cells = letor_trials(settings, out, quick, _every_method(settings.losses))
+    return [{**cell, "lambdamart": settings.lambdamart} for cell in cells]
+
+
+def _every_method(losses: Sequence[LossName]) -> Task:
     """Every method with every loss, as data and as teacher loss."""
     seen: dict[str, dict[str, Any]] = {
         "self": {"sees": []},
@@ -127,7 +129,16 @@ def change(losses: Sequence[LossName]) -> Task:
     }
 
 
-def claims(name: str, found: Trials, loss: str) -> list[Claim]:
+def _claims(settings: LetorMethodsSettings, found: Mapping[str, Trials]) -> list[Claim]:
+    return [
+        claim
+        for name, of_set in found.items()
+        for loss in settings.losses
+        for claim in _claims_of_set(name, of_set, loss)
+    ]
+
+
+def _claims_of_set(name: str, found: Trials, loss: str) -> list[Claim]:
     """The shapes of Table 2."""
     names = {label: f"{name}_{loss}" for label, name in METHODS.items()}
     baseline = names["No-distillation"]
@@ -141,28 +152,11 @@ def claims(name: str, found: Trials, loss: str) -> list[Claim]:
     ]
 
 
-def report(settings: Settings, found: Mapping[str, Trials], quick: bool) -> Report:
-    losses = settings.losses
-    judged = [claim for name, of_set in found.items() for loss in losses for claim in claims(name, of_set, loss)]
-    return Report(
-        name="letor_methods",
-        title=TITLE,
-        module="experiments.letor_methods",
-        packages=("tensorflow", "numpy", "lightgbm"),
-        settings=settings.model_dump(mode="json"),
-        results={
-            "claims": [asdict(claim) for claim in judged],
-            "trials": {name: of_set.to_json() for name, of_set in found.items()},
-        },
-        body=[*_body(settings, found, quick), "## What was to be seen", claims_table(judged)],
-        figure=_figure(found, losses),
-        caption="Validation NDCG@8 while training, by method, each a mean over all folds and seeds",
-    )
-
-
-def _body(settings: Settings, found: Mapping[str, Trials], quick: bool) -> list[str]:
+def _body(
+    settings: LetorMethodsSettings, found: Mapping[str, Trials], claims: Sequence[Claim], quick: bool
+) -> list[str]:
     parts = [
-        *how_it_was_made(settings, found, quick),
+        *describe_setup(settings, found, quick),
         "The checkpoint is chosen on the validation split; the paper chose on the test split. Models marked * see "
         "privileged features. Gains are over no-distillation with the same loss.",
     ]
@@ -171,7 +165,7 @@ def _body(settings: Settings, found: Mapping[str, Trials], quick: bool) -> list[
         for loss in settings.losses:
             if name in found or (name, loss) in PAPER:
                 parts += [f"## {name}, {loss}", _methods_table(name, found.get(name), loss)]
-    return parts
+    return [*parts, "## What was to be seen", claims_table(claims)]
 
 
 def _sets_table(found: Mapping[str, Trials]) -> str:
@@ -195,7 +189,8 @@ def _methods_table(name: str, found: Trials | None, loss: str) -> str:
     return ndcg_table(rows | references, found, PAPER.get((name, loss), ()), rows["No-distillation"])
 
 
-def _figure(found: Mapping[str, Trials], losses: Sequence[LossName]) -> Figure:
+def _figure(settings: LetorMethodsSettings, found: Mapping[str, Trials]) -> Figure:
+    losses = settings.losses
     figure, axes = panels(max(len(found) * len(losses), 1))
     places = [(name, of_set, loss) for name, of_set in found.items() for loss in losses]
     for each, (name, of_set, loss) in zip(axes, places, strict=False):
@@ -208,16 +203,16 @@ def _figure(found: Mapping[str, Trials], losses: Sequence[LossName]) -> Figure:
     return figure
 
 
-def main() -> None:
-    arguments = parse_arguments("letor_methods", TITLE)
-    settings = load_settings(arguments.config, Settings)
-    cells = letor_trials(settings, arguments.out, arguments.quick, change(settings.losses))
-    cells = [{**cell, "lambdamart": settings.lambdamart} for cell in cells]
-    results = run_cells(cells, run_trial, arguments.out, arguments.processes, VERSION)
-    found = by_set(cells, results)
-    write_report(report(settings, found, arguments.quick), arguments.out)
-    print(f"wrote {arguments.out / 'letor_methods.md'}")
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+EXPERIMENT = Experiment(
+    name="letor_methods",
+    title="Methods on LETOR data sets, with teachers that see privileged features",
+    settings=LetorMethodsSettings,
+    cells=_trials,
+    gather=lambda _, cells, results: group_by_set(cells, results),
+    claims=_claims,
+    raw=lambda _, found: trials_to_json(found),
+    body=_body,
+    figure=_figure,
+    caption="Validation NDCG@8 while training, by method, each a mean over all folds and seeds",
+    packages=("tensorflow", "numpy", "lightgbm"),
+)

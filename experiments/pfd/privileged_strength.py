@@ -6,9 +6,7 @@ z and y, is simulated; relevance judgements are people's.
 """
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,23 +15,23 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field, field_validator
 
-from experiments.cells import Cell, load_settings, parse_arguments, run_cells
-from experiments.comparison import Comparison, Measured, Trials
-from experiments.letor import (
+from experiments.letor.sets import (
     PAPER_TAU,
+    ByTau,
     LetorSet,
     LetorSettings,
-    by_set_and,
-    how_it_was_made,
+    describe_setup,
+    group_by_set_and,
     letor_trials,
-    of_task_scale,
+    scaled_tau,
+    trials_by_tau_to_json,
 )
-from experiments.report import Claim, Report, claims_table, draw_line, panels, percent, table, write_report
-from experiments.trials import VERSION, run_trial
-from features.errors import exit_code_of
+from experiments.runner.cells import Cell
+from experiments.runner.comparison import Comparison, TrialResult, Trials
+from experiments.runner.experiment import Experiment
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
 from features.task import Task, merged
 
-TITLE = "PFD by how much the privileged feature tells of the label"
 METRIC = "ndcg@8"
 BASELINE, PFD, TEACHER = "no_distillation", "pfd", "teacher_privileged"
 CHANGE: Task = {
@@ -44,10 +42,8 @@ CHANGE: Task = {
     "export": {"recipe": BASELINE},
 }
 
-ByTau = Mapping[float, Trials]  # by privileged_tau, ascending: the weakest z first
 
-
-class Settings(LetorSettings):
+class PrivilegedStrengthSettings(LetorSettings):
     """experiments/configs/privileged_strength.yaml, which says what each is."""
 
     privileged_taus: tuple[float, ...] = Field(min_length=3)
@@ -68,7 +64,7 @@ class Settings(LetorSettings):
         return sets
 
 
-def sweep(settings: Settings, out: Path, quick: bool) -> list[Cell]:
+def _trials(settings: PrivilegedStrengthSettings, out: Path, quick: bool) -> list[Cell]:
     """Every trial with every z; a quick run's with the weakest, a middle one and the strongest."""
     taus = settings.privileged_taus
     if quick:
@@ -79,7 +75,7 @@ def sweep(settings: Settings, out: Path, quick: bool) -> list[Cell]:
 def with_drawn_privilege(cell: Cell, of_paper: float) -> Cell:
     """The trial with all features of the files regular and a drawn z, its privileged_tau in the paper's scale."""
     task = cell["task"]
-    tau = of_task_scale(task, of_paper)
+    tau = scaled_tau(task, of_paper)
     length = task["features"]["regular"]["length"] + task["features"]["privileged"]["length"]
     change = {
         "features": {"regular": {"length": length}, "privileged": {"type": "bool", "length": 1}},
@@ -99,7 +95,7 @@ def correlation(result: Mapping[str, Any]) -> float:
     return math.sqrt(p * (1.0 - q) / (q * (1.0 - p)))
 
 
-def across(by_tau: ByTau) -> list[Measured]:
+def merge_by_tau(by_tau: ByTau) -> list[TrialResult]:
     """Trials that hold the models of every privileged_tau: a fold and seed has the same labels whatever z is."""
     together = []
     for same in zip(*(trials.trials for trials in by_tau.values()), strict=True):
@@ -108,25 +104,25 @@ def across(by_tau: ByTau) -> list[Measured]:
             for tau, trial in zip(by_tau, same, strict=True)
             for model, values in trial.result["per_group"][METRIC].items()
         }
-        together.append(Measured(same[0].seed, {**same[0].result, "per_group": {METRIC: per_group}}))
+        together.append(TrialResult(same[0].seed, {**same[0].result, "per_group": {METRIC: per_group}}))
     return together
 
 
 def at(model: str, tau: float) -> str:
-    """A model's name in trials `across` privileged_taus."""
+    """A model's name in trials of `merge_by_tau`."""
     return f"{model} {tau:g}"
 
 
-def best(trials: Sequence[Measured], taus: Sequence[float]) -> float:
-    """The privileged_tau of the best student in trials `across` them."""
+def best(trials: Sequence[TrialResult], taus: Sequence[float]) -> float:
+    """The privileged_tau of the best student in trials of `merge_by_tau`."""
     compared = Comparison(trials, METRIC)
     return max(taus, key=lambda tau: compared.mean(at(PFD, tau)).value)
 
 
-def peak_and_ends(trials: Sequence[Measured], taus: Sequence[float]) -> Comparison:
-    """Students of the best z, `peak`, of the weakest and of z = y, `weakest` and `strongest`, of trials `across` taus.
+def peak_and_ends(trials: Sequence[TrialResult], taus: Sequence[float]) -> Comparison:
+    """Students of the best z, `peak`, of the weakest and of z = y, `weakest` and `strongest`; trials of `merge_by_tau`.
 
-    Of odd seeds' trials the best z is that of even seeds, and the other way round: so no trial judges its own luck.
+    The best z of odd seeds is chosen on even seeds and vice versa, which avoids selection bias.
     """
     best_of_others = {rest: best([t for t in trials if t.seed % 2 != rest], taus) for rest in (0, 1)}
     judged = []
@@ -134,13 +130,17 @@ def peak_and_ends(trials: Sequence[Measured], taus: Sequence[float]) -> Comparis
         found = trial.result["per_group"][METRIC]
         places = {"peak": best_of_others[trial.seed % 2], "weakest": taus[0], "strongest": taus[-1]}
         students = {name: found[at(PFD, tau)] for name, tau in places.items()}
-        judged.append(Measured(trial.seed, {**trial.result, "per_group": {METRIC: students}}))
+        judged.append(TrialResult(trial.seed, {**trial.result, "per_group": {METRIC: students}}))
     return Comparison(judged, METRIC)
 
 
-def claims(name: str, by_tau: ByTau) -> list[Claim]:
+def _claims(_: PrivilegedStrengthSettings, found: Mapping[str, ByTau]) -> list[Claim]:
+    return [claim for name, by_tau in found.items() for claim in _claims_of_set(name, by_tau)]
+
+
+def _claims_of_set(name: str, by_tau: ByTau) -> list[Claim]:
     """The shape of Figure 5."""
-    together, taus = across(by_tau), list(by_tau)
+    together, taus = merge_by_tau(by_tau), list(by_tau)
     compared, judged = Comparison(together, METRIC), peak_and_ends(together, taus)
     teachers = [compared.mean(at(TEACHER, tau)).value for tau in taus]
     rise, fall = (judged.gain("peak", end) for end in ("weakest", "strongest"))
@@ -156,36 +156,18 @@ def claims(name: str, by_tau: ByTau) -> list[Claim]:
     ]
 
 
-def report(settings: Settings, found: Mapping[str, ByTau], quick: bool) -> Report:
-    judged = [claim for name, by_tau in found.items() for claim in claims(name, by_tau)]
-    return Report(
-        name="privileged_strength",
-        title=TITLE,
-        module="experiments.privileged_strength",
-        packages=("tensorflow", "numpy"),
-        settings=settings.model_dump(mode="json"),
-        results={
-            "claims": [asdict(claim) for claim in judged],
-            "trials_by_privileged_tau": {
-                name: {f"{tau:g}": trials.to_json() for tau, trials in by_tau.items()} for name, by_tau in found.items()
-            },
-        },
-        body=[*_body(settings, found, quick), "## What was to be seen", claims_table(judged)],
-        figure=_figure(found),
-        caption="PFD's gain in NDCG@8 over no-distillation, by the correlation of the privileged feature and the label",
-    )
-
-
-def _body(settings: Settings, found: Mapping[str, ByTau], quick: bool) -> list[str]:
+def _body(
+    settings: PrivilegedStrengthSettings, found: Mapping[str, ByTau], claims: Sequence[Claim], quick: bool
+) -> list[str]:
     parts = [
-        *how_it_was_made(settings, found, quick),
+        *describe_setup(settings, found, quick),
         "All features of the files are regular; the teacher sees z beside them. z is drawn like the label y, from the "
         "same draws, with `letor.privileged_tau`; where that is `letor.tau`, z is y. Correlations are over all "
         "documents of train. The paper draws Figure 5 and prints none of its numbers.",
     ]
     for name, by_tau in found.items():
         parts += [f"## {name}", _table(by_tau)]
-    return parts
+    return [*parts, "## What was to be seen", claims_table(claims)]
 
 
 def _table(by_tau: ByTau) -> str:
@@ -203,7 +185,7 @@ def correlation_of(trials: Trials) -> float:
     return float(np.mean([correlation(trial.result) for trial in trials.trials]))
 
 
-def _figure(found: Mapping[str, ByTau]) -> Figure:
+def _figure(_: PrivilegedStrengthSettings, found: Mapping[str, ByTau]) -> Figure:
     figure, axes = panels(len(found))
     for each, (name, by_tau) in zip(axes, found.items(), strict=True):
         gains = [trials[METRIC].gain(PFD, BASELINE) for trials in by_tau.values()]
@@ -213,15 +195,15 @@ def _figure(found: Mapping[str, ByTau]) -> Figure:
     return figure
 
 
-def main() -> None:
-    arguments = parse_arguments("privileged_strength", TITLE)
-    settings = load_settings(arguments.config, Settings)
-    cells = sweep(settings, arguments.out, arguments.quick)
-    results = run_cells(cells, run_trial, arguments.out, arguments.processes, VERSION)
-    found = by_set_and("privileged_tau", cells, results)
-    write_report(report(settings, found, arguments.quick), arguments.out)
-    print(f"wrote {arguments.out / 'privileged_strength.md'}")
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+EXPERIMENT = Experiment(
+    name="privileged_strength",
+    title="PFD by how much the privileged feature tells of the label",
+    settings=PrivilegedStrengthSettings,
+    cells=_trials,
+    gather=lambda _, cells, results: group_by_set_and("privileged_tau", cells, results),
+    claims=_claims,
+    raw=lambda _, found: {"trials_by_privileged_tau": trials_by_tau_to_json(found)},
+    body=_body,
+    figure=_figure,
+    caption="PFD's gain in NDCG@8 over no-distillation, by the correlation of the privileged feature and the label",
+)

@@ -3,68 +3,36 @@
 A trial is a shop of its own: its seed draws the products, the queries and what shoppers do, and seeds the models, too.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from experiments.cells import Cell, load_settings, parse_arguments, run_cells
-from experiments.comparison import Comparison, Measured, Trials
-from experiments.report import Claim, Report, claims_table, panels, percent, table, write_report
-from experiments.trials import PLACE, VERSION, run_trial, trial
-from features.errors import exit_code_of
+from experiments.pfd.shop_models import BASELINE, ORACLE, ROWS
+from experiments.runner.cells import Cell
+from experiments.runner.comparison import Comparison, TrialResult, Trials
+from experiments.runner.experiment import Experiment
+from experiments.runner.report import Claim, claims_table, panels, percent, table
+from experiments.runner.trials import WORKDIR_PLACEHOLDER, trial
 from features.task import Section, Task, load_task, merged
-from trainer.metrics import Interval
+from trainer.evaluation.metrics import Interval
 
-TITLE = "Methods on the logs of simulated shops (Table 3 of Yang et al. 2022)"
 CUTOFFS = (8, 16, 32)
 FIRST = "ndcg@8"
-BASELINE, ORACLE = "no_distillation", "oracle"
 QUICK_SEEDS = 2
-
-
-class Row(NamedTuple):
-    """A model here, and its NDCG@8, @16 and @32 in the paper's Table 3, over the baseline's."""
-
-    label: str
-    kind: Literal["reference", "student", "teacher"]
-    paper: tuple[float, float, float] | None = None
-
-
-ROWS = {
-    "random_order": Row("random order", "reference"),
-    "bm25": Row("BM25", "reference"),
-    BASELINE: Row("no-distillation", "student", (1.0, 1.0, 1.0)),
-    "pretrained_on_click": Row("pretrained on click", "student", (1.043, 1.035, 1.031)),
-    "pretrained_then_tuned": Row("pretrained on click, fine-tuned", "student", (1.077, 1.060, 1.054)),
-    "pretrained_on_add": Row("pretrained on add", "student", (1.058, 1.046, 1.042)),
-    "pretrained_on_add_then_tuned": Row("pretrained on add, fine-tuned", "student", (1.059, 1.045, 1.041)),
-    "teacher_self": Row("teacher without privilege", "teacher", (1.0, 1.0, 1.0)),
-    "self_distillation": Row("self-distilled student", "student", (1.028, 1.021, 1.019)),
-    "teacher_position": Row("teacher position", "teacher", (1.182, 1.135, 1.121)),
-    "from_position": Row("student of position", "student", (1.078, 1.057, 1.051)),
-    "teacher_click": Row("teacher click", "teacher", (2.121, 1.902, 1.827)),
-    "from_click": Row("student of click", "student", (1.082, 1.064, 1.057)),
-    "teacher_add": Row("teacher add", "teacher", (2.292, 2.053, 1.972)),
-    "from_add": Row("student of add", "student", (1.073, 1.056, 1.051)),
-    "equal_weights": Row("student of all three", "student", (1.112, 1.085, 1.077)),
-    "student": Row("student of all three, weighted", "student"),
-    ORACLE: Row("oracle (true relevance)", "reference"),
-}
-COLOURS = {"reference": "#9aa5b1", "teacher": "#d9a441", "student": "#2f6fb3"}
+_COLOURS = {"reference": "#9aa5b1", "teacher": "#d9a441", "student": "#2f6fb3"}
 PRETRAINED = ("pretrained_on_click", "pretrained_then_tuned", "pretrained_on_add", "pretrained_on_add_then_tuned")
 TEACHERS = ("teacher_self", "teacher_position", "teacher_click", "teacher_add")  # as the paper orders them, best last
 SINGLE = ("from_position", "from_click", "from_add")
 MULTIPLE = ("equal_weights", "student")
 
 
-class Settings(Section):
+class ShopSettings(Section):
     """experiments/configs/shop_methods.yaml, which says what each is."""
 
     task: str
@@ -73,23 +41,20 @@ class Settings(Section):
     quick: Task
 
 
-def shop_trials(settings: Settings, quick: bool) -> list[Cell]:
+def _trials(settings: ShopSettings, _: Path, quick: bool) -> list[Cell]:
     """A trial for every seed."""
     task = merged(load_task(settings.task), settings.quick if quick else {})
     task = merged(task, {"recipes": [*task["recipes"], *settings.recipes], "evaluation": {"cutoffs": list(CUTOFFS)}})
-    logs, dataset, vocabulary = (f"{PLACE}/{name}" for name in ("logs", "dataset", "vocabulary"))
+    logs, dataset, vocabulary = (f"{WORKDIR_PLACEHOLDER}/{name}" for name in ("logs", "dataset", "vocabulary"))
     data = {"dataset": dataset, "vocabulary": vocabulary, "relevance": f"{logs}/relevance.tsv.gz"}
     read = ("--input", f"{logs}/events-*.jsonl.gz", "--products", f"{logs}/products.jsonl.gz")
     jobs = [
-        ("beam_jobs.simulate_logs", "--output", logs, "--workers", "1"),
+        ("simulator", "--output", logs, "--workers", "1"),
         ("beam_jobs.build_elwc", *read, "--output", dataset),
         ("beam_jobs.build_vocabulary", "--dataset", dataset, "--output", vocabulary),
     ]
     seeds = range(1, (QUICK_SEEDS if quick else settings.seeds) + 1)
-    return [
-        trial(merged(task, {"seed": seed, "simulator": {"seed": seed}, "data": data}), jobs, seed=seed)
-        for seed in seeds
-    ]
+    return [trial(merged(task, {"seed": seed, "simulator": {"seed": seed}}), jobs, data, seed=seed) for seed in seeds]
 
 
 # --- what Table 3 shows, each with the rule that decides it
@@ -166,25 +131,14 @@ def _label(model: str) -> str:
 # --- report
 
 
-def report(settings: Settings, found: Trials, quick: bool) -> Report:
-    verdicts = judged(found[FIRST])
-    return Report(
-        name="shop_methods",
-        title=TITLE,
-        module="experiments.shop_methods",
-        packages=("tensorflow", "apache-beam", "numpy"),
-        settings=settings.model_dump(mode="json"),
-        results={"claims": [asdict(each.claim) for each in verdicts], "trials": found.to_json(FIRST)},
-        body=_body(settings, found, verdicts, quick),
-        figure=_figure(found[FIRST]),
-        caption="Simulated purchase NDCG@8 of every model over the baseline's, beside the paper's",
-    )
+def _gather(_: ShopSettings, cells: Sequence[Cell], results: Sequence[Any]) -> Trials:
+    return Trials([TrialResult(cell["seed"], result) for cell, result in zip(cells, results, strict=True)])
 
 
-def _body(settings: Settings, found: Trials, verdicts: Sequence[Judged], quick: bool) -> list[str]:
-    missed = [f"- {each.sentence}" for each in verdicts if not each.held]
+def _body(settings: ShopSettings, found: Trials, claims: Sequence[Claim], quick: bool) -> list[str]:
+    missed = [f"- {each.sentence}" for each in judged(found[FIRST]) if not each.held]
     return [
-        *how_it_was_made(settings, found, quick),
+        *describe_shops(settings, found, quick),
         "## Purchase NDCG over the baseline's (simulated)",
         _methods_table(found),
         f"{_ends(found)} NDCG@32 is NDCG@16 where 16 items are shown. Models marked * see privileged features.",
@@ -192,14 +146,14 @@ def _body(settings: Settings, found: Trials, verdicts: Sequence[Judged], quick: 
         _seeds_table(found),
         "## What was to be seen",
         "Behaviour is simulated. Rules were set before the run, for the gain in NDCG@8: *above* holds if its interval "
-        f"lies above 0, *not below* unless it lies below 0. At 95% each, of {len(verdicts)} one may err by chance.",
-        claims_table([each.claim for each in verdicts]),
+        f"lies above 0, *not below* unless it lies below 0. At 95% each, of {len(claims)} one may err by chance.",
+        claims_table(claims),
         "## What did not come out",
         "\n".join(missed) if missed else "Every shape of the paper's table came out.",
     ]
 
 
-def how_it_was_made(settings: Settings, found: Trials, quick: bool) -> list[str]:
+def describe_shops(settings: ShopSettings, found: Trials, quick: bool) -> list[str]:
     """What a reader must know first."""
     sizes = "; ".join(
         f"{split}: {found.of_split(split, 'groups'):,.0f}, {found.of_split(split, 'positive'):,.0f} of them positive"
@@ -278,7 +232,8 @@ def _bracketed(interval: Interval) -> str:
     return f"{interval.value:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
 
 
-def _figure(compared: Comparison) -> Figure:
+def _figure(_: ShopSettings, found: Trials) -> Figure:
+    compared = found[FIRST]
     rows = dict(reversed(ROWS.items()))  # the first on top
     places, values = range(len(rows)), [over_baseline(compared, model) for model in rows]
     bars = [[max(v.value - v.low, 0.0) for v in values], [max(v.high - v.value, 0.0) for v in values]]
@@ -288,7 +243,7 @@ def _figure(compared: Comparison) -> Figure:
         [row.label for row in rows.values()],
         [v.value for v in values],
         xerr=bars,
-        color=[COLOURS[row.kind] for row in rows.values()],
+        color=[_COLOURS[row.kind] for row in rows.values()],
         capsize=3,
         height=0.7,
     )
@@ -303,15 +258,16 @@ def _figure(compared: Comparison) -> Figure:
     return figure
 
 
-def main() -> None:
-    arguments = parse_arguments("shop_methods", TITLE)
-    settings = load_settings(arguments.config, Settings)
-    cells = shop_trials(settings, arguments.quick)
-    results = run_cells(cells, run_trial, arguments.out, arguments.processes, VERSION)
-    found = Trials([Measured(cell["seed"], result) for cell, result in zip(cells, results, strict=True)])
-    write_report(report(settings, found, arguments.quick), arguments.out)
-    print(f"wrote {arguments.out / 'shop_methods.md'}")
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+EXPERIMENT = Experiment(
+    name="shop_methods",
+    title="Methods on the logs of simulated shops (Table 3 of Yang et al. 2022)",
+    settings=ShopSettings,
+    cells=_trials,
+    gather=_gather,
+    claims=lambda _, found: [each.claim for each in judged(found[FIRST])],
+    raw=lambda _, found: {"trials": found.to_json(FIRST)},
+    body=_body,
+    figure=_figure,
+    caption="Simulated purchase NDCG@8 of every model over the baseline's, beside the paper's",
+    packages=("tensorflow", "apache-beam", "numpy"),
+)

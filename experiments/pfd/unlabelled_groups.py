@@ -3,20 +3,13 @@
 PFD's teacher term counts all groups either way; its data term counts the positive ones, or all.
 """
 
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 
-from experiments.cells import load_settings, parse_arguments, run_cells
-from experiments.comparison import Trials
-from experiments.letor import LetorSettings, by_set, how_it_was_made, letor_trials
-from experiments.ndcg_tables import BASELINE, CUTOFFS, FIRST, Published, gain_figure, ndcg_tables
-from experiments.report import Claim, Report, claims_table, percent, write_report
-from experiments.trials import VERSION, run_trial
-from features.errors import exit_code_of
-from features.task import Task
+from experiments.letor.ndcg_tables import BASELINE, FIRST, Published
+from experiments.letor.table_experiment import table_experiment
+from experiments.runner.comparison import Trials
+from experiments.runner.report import Claim, percent
 
-TITLE = "PFD with a data loss over positive query groups, or over all"
 ROWS = {
     "No-distillation, positive groups": BASELINE,
     "PFD, positive groups": "pfd_positive",
@@ -40,67 +33,36 @@ PAPER: Published = {
         (0.236, 0.266, 0.303),
     ),
 }
-CHANGE: Task = {
-    "teachers": [{"name": "privileged", "sees": ["privileged"]}],
-    "recipes": [
-        {"name": BASELINE},
-        {"name": "pfd_positive", "teachers": ["privileged"], "data_loss_groups": "positive"},
-        {"name": "pfd_all", "teachers": ["privileged"], "data_loss_groups": "all"},
-    ],
-    "training": {"loss": "rank_bce"},
-    "evaluation": {"cutoffs": list(CUTOFFS), "baseline": BASELINE},
-    "export": {"recipe": BASELINE},
-}
 
 
-def claims(name: str, found: Trials) -> list[Claim]:
+def _claims(name: str, found: Trials) -> list[Claim]:
     """The shape of Table 5."""
     gain = found[FIRST].gain("pfd_positive", "pfd_all")
     statement = f"{name}: PFD with positive groups in its data loss above PFD with all groups in it, in NDCG@8"
     return [Claim(statement, percent(gain), gain.low > 0.0)]
 
 
-def report(settings: LetorSettings, found: Mapping[str, Trials], quick: bool) -> Report:
-    judged = [claim for name, of_set in found.items() for claim in claims(name, of_set)]
-    return Report(
-        name="unlabelled_groups",
-        title=TITLE,
-        module="experiments.unlabelled_groups",
-        packages=("tensorflow", "numpy"),
-        settings=settings.model_dump(mode="json"),
-        results={
-            "claims": [asdict(claim) for claim in judged],
-            "trials": {name: of_set.to_json() for name, of_set in found.items()},
-        },
-        body=[
-            *how_it_was_made(settings, found, quick),
-            "Both losses are RankBCE, alpha is 0.5. Gains are over no-distillation. A claim holds where the whole "
-            f"interval says so. {_positive_shares(found)}",
-            claims_table(judged),
-            *ndcg_tables(ROWS, found, PAPER),
-        ],
-        figure=gain_figure(ROWS, found),
-        caption="Gain in NDCG over no-distillation, of PFD with positive groups or all groups in its data loss",
+def _about(found: Mapping[str, Trials]) -> str:
+    shares = ", ".join(f"{name} {of_set.positive_share('train'):.1%}" for name, of_set in found.items())
+    return (
+        "Both losses are RankBCE, alpha is 0.5. Gains are over no-distillation. A claim holds where the whole "
+        f"interval says so. Training groups that are positive: {shares}."
     )
 
 
-def _positive_shares(found: Mapping[str, Trials]) -> str:
-    """How many groups the question is about."""
-    shares = (
-        f"{name} {of_set.of_split('train', 'positive') / of_set.of_split('train', 'groups'):.1%}"
-        for name, of_set in found.items()
-    )
-    return f"Training groups that are positive: {', '.join(shares)}."
-
-
-def main() -> None:
-    arguments = parse_arguments("unlabelled_groups", TITLE)
-    settings = load_settings(arguments.config, LetorSettings)
-    cells = letor_trials(settings, arguments.out, arguments.quick, CHANGE)
-    results = run_cells(cells, run_trial, arguments.out, arguments.processes, VERSION)
-    write_report(report(settings, by_set(cells, results), arguments.quick), arguments.out)
-    print(f"wrote {arguments.out / 'unlabelled_groups.md'}")
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+EXPERIMENT = table_experiment(
+    name="unlabelled_groups",
+    title="PFD with a data loss over positive query groups, or over all",
+    task={
+        "recipes": [
+            {"name": BASELINE},
+            {"name": "pfd_positive", "teachers": ["privileged"], "data_loss_groups": "positive"},
+            {"name": "pfd_all", "teachers": ["privileged"], "data_loss_groups": "all"},
+        ]
+    },
+    rows=ROWS,
+    published=PAPER,
+    claims=_claims,
+    about=_about,
+    caption="Gain in NDCG over no-distillation, of PFD with positive groups or all groups in its data loss",
+)

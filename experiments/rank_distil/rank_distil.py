@@ -4,9 +4,8 @@ Relevance judgements are people's; the binary labels are drawn from them (Yang e
 is simulated. One teacher sees the privileged features; the students differ by the loss that they learn from it alone.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from experiments.cells import load_settings, parse_arguments, run_cells
-from experiments.comparison import Comparison, Trials, gain_cell
-from experiments.letor import LetorSettings, by_set, how_it_was_made, letor_trials
-from experiments.report import Claim, Report, claims_table, draw_line, panels, percent, table, write_report
-from experiments.trials import VERSION, run_trial
-from features.errors import exit_code_of
+from experiments.letor.sets import LetorSettings, describe_setup, group_by_set, letor_trials, trials_to_json
+from experiments.runner.cells import Cell
+from experiments.runner.comparison import Comparison, Trials, gain_cell
+from experiments.runner.experiment import Experiment
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
 from features.task import Task
+from trainer.recipes import settings_of_loss
 
-TITLE = "RankDistil's losses for top-k ranking, with a teacher that sees privileged features"
 CUTOFFS = (1, 3, 5)
 FIRST, KEPT = "ndcg@5", "overlap@5"
 
@@ -47,7 +45,7 @@ STUDENTS = {
 ROWS = {"random order": "random_order", "the teacher*": f"teacher_{TEACHER}", **STUDENTS}
 
 
-class Settings(LetorSettings):
+class RankDistilSettings(LetorSettings):
     """experiments/configs/rank_distil.yaml, which says what each is."""
 
     alpha: float = Field(ge=0.0, le=1.0)
@@ -55,14 +53,19 @@ class Settings(LetorSettings):
     permutations: int = Field(ge=1)
 
 
-def change(settings: Settings) -> Task:
+def _trials(settings: RankDistilSettings, out: Path, quick: bool) -> list[Cell]:
+    cells = letor_trials(settings, out, quick, students_task(settings))
+    return [{**cell, "agreement": {"teacher": TEACHER, "cutoffs": list(CUTOFFS)}} for cell in cells]
+
+
+def students_task(settings: RankDistilSettings) -> Task:
     """One teacher, and a student for each of STUDENTS."""
     learned: dict[str, dict[str, Any]] = {
         "pfd_rank_bce": {"teacher_loss": "rank_bce"},
         "pfd_softmax": {"teacher_loss": "softmax"},
-        **{loss: {"rank_distil": {"loss": loss, **settings.rank_distil}} for loss in LOSSES.values()},
+        **{loss: {"rank_distil": {"loss": loss, **_used(settings, loss)}} for loss in LOSSES.values()},
         "coupled_sampled": {
-            "rank_distil": {"loss": "coupled", **settings.rank_distil, "permutations": settings.permutations}
+            "rank_distil": {"loss": "coupled", **_used(settings, "coupled"), "permutations": settings.permutations}
         },
     }
     taught = {"teachers": [TEACHER], "alpha": settings.alpha}
@@ -79,10 +82,19 @@ def change(settings: Settings) -> Task:
     }
 
 
+def _used(settings: RankDistilSettings, loss: str) -> Task:
+    """The settings that a loss uses, of those that the losses share."""
+    return {name: value for name, value in settings.rank_distil.items() if name in settings_of_loss(loss)}
+
+
 # --- what was to be seen, each with the rule that decides it
 
 
-def claims(name: str, found: Trials) -> list[Claim]:
+def _claims(_: RankDistilSettings, found: Mapping[str, Trials]) -> list[Claim]:
+    return [claim for name, of_set in found.items() for claim in _claims_of_set(name, of_set)]
+
+
+def _claims_of_set(name: str, found: Trials) -> list[Claim]:
     """The aim, that the student keeps the teacher's top, and whether that ranks better than plain distillation."""
     where, ranked, kept = f"{name}: ", found[FIRST], found[KEPT]
     bce, softmax = STUDENTS["PFD, RankBCE"], STUDENTS["PFD, softmax"]
@@ -126,28 +138,10 @@ are for: the student keeps the teacher's first items, in their order."""
 RULE = "Decided before the run: *above* and *more* hold where the whole interval of the gain lies above 0."
 
 
-def report(settings: Settings, found: Mapping[str, Trials], quick: bool) -> Report:
-    judged = [claim for name, of_set in found.items() for claim in claims(name, of_set)]
-    return Report(
-        name="rank_distil",
-        title=TITLE,
-        module="experiments.rank_distil",
-        packages=("tensorflow", "numpy"),
-        settings=settings.model_dump(mode="json"),
-        results={
-            "claims": [asdict(claim) for claim in judged],
-            "trials": {name: of_set.to_json() for name, of_set in found.items()},
-        },
-        body=[*_body(settings, found, quick), "## What was to be seen", RULE, claims_table(judged)],
-        figure=_figure(found),
-        caption="Each student's gain over no-distillation, in NDCG@5 and in what it keeps of the teacher's first 5",
-    )
-
-
-def _body(settings: Settings, found: Mapping[str, Trials], quick: bool) -> list[str]:
+def _body(settings: RankDistilSettings, found: Mapping[str, Trials], claims: Sequence[Claim], quick: bool) -> list[str]:
     knobs = ", ".join(f"{name} {value}" for name, value in settings.rank_distil.items())
     parts = [
-        *how_it_was_made(settings, found, quick),
+        *describe_setup(settings, found, quick),
         f"All students have RankBCE as data loss and, but for no-distillation, alpha {settings.alpha:g} and the same "
         f"teacher (marked *, for it sees privileged features), trained by RankBCE; they differ by the teacher loss "
         f"alone. RankDistil's knobs: {knobs}; {settings.permutations} permutations a group where the coupled loss is "
@@ -170,7 +164,7 @@ def _body(settings: Settings, found: Mapping[str, Trials], quick: bool) -> list[
             f"the mean: {_kept_steps(of_set)}.",
             _means_table(of_set, [f"{metric}@{k}" for metric in ("overlap", "in_order") for k in CUTOFFS]),
         ]
-    return parts
+    return [*parts, "## What was to be seen", RULE, claims_table(claims)]
 
 
 def _kept_steps(found: Trials) -> str:
@@ -207,7 +201,7 @@ def _means_table(found: Trials, metrics: Sequence[str]) -> str:
     return table(head, rows)
 
 
-def _figure(found: Mapping[str, Trials]) -> Figure:
+def _figure(_: RankDistilSettings, found: Mapping[str, Trials]) -> Figure:
     figure, axes = panels(2 * len(found))
     places = [(name, of_set[metric], metric) for name, of_set in found.items() for metric in (FIRST, KEPT)]
     for each, (name, comparison, metric) in zip(axes, places, strict=True):
@@ -225,16 +219,15 @@ def _draw_gains(axes: Axes, comparison: Comparison) -> None:
     axes.yaxis.set_major_formatter("{x:+.0%}")
 
 
-def main() -> None:
-    arguments = parse_arguments("rank_distil", TITLE)
-    settings = load_settings(arguments.config, Settings)
-    cells = letor_trials(settings, arguments.out, arguments.quick, change(settings))
-    cells = [{**cell, "agreement": {"teacher": TEACHER, "cutoffs": list(CUTOFFS)}} for cell in cells]
-    results = run_cells(cells, run_trial, arguments.out, arguments.processes, VERSION)
-    written = report(settings, by_set(cells, results), arguments.quick)
-    write_report(written, arguments.out)
-    print(f"wrote {arguments.out / 'rank_distil.md'}")
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+EXPERIMENT = Experiment(
+    name="rank_distil",
+    title="RankDistil's losses for top-k ranking, with a teacher that sees privileged features",
+    settings=RankDistilSettings,
+    cells=_trials,
+    gather=lambda _, cells, results: group_by_set(cells, results),
+    claims=_claims,
+    raw=lambda _, found: trials_to_json(found),
+    body=_body,
+    figure=_figure,
+    caption="Each student's gain over no-distillation, in NDCG@5 and in what it keeps of the teacher's first 5",
+)

@@ -1,4 +1,4 @@
-"""How much of the teacher's top a student keeps, and in which order: what RankDistil is for."""
+"""Agreement of students with a teacher on its top items and their order."""
 
 from collections.abc import Sequence
 from math import perm
@@ -6,15 +6,15 @@ from math import perm
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.metrics import Floats, Mask, recall
-from trainer.run import Run
-from trainer.students import load_student
-from trainer.teachers import load_teacher
-from trainer.training import score_batches
+from trainer.evaluation.metrics import Floats, Mask, recall
+from trainer.pipeline.run import Run
+from trainer.pipeline.students import load_student
+from trainer.pipeline.teachers import load_teacher
+from trainer.training.fit_ranker import score_batches
 
 
 def agreement_with(run: Run, teacher: str, cutoffs: Sequence[int]) -> dict[str, dict[str, Floats]]:
-    """Every student of a run, and a random order, beside one of its teachers.
+    """Compares every student of a run, and a random order, with one of its teachers.
 
     Returns metric -> model -> [groups], for `overlap@k` and `in_order@k`; the test split's positive groups, in order.
     """
@@ -54,12 +54,12 @@ def in_order(teacher: Floats, student: Floats, mask: Mask, k: int) -> Floats:
 
 
 def expected_random_overlap(mask: Mask, k: int) -> Floats:
-    """What `overlap` is expected to be of a random order, exactly: min(k, items) / items."""
+    """Expected `overlap` of a random order, exactly: min(k, items) / items."""
     return np.array([min(k, items) / items for items in mask.sum(axis=1).tolist()])
 
 
 def expected_random_in_order(mask: Mask, k: int) -> Floats:
-    """What `in_order` is expected to be of a random order, exactly: one of the ways to fill the first k places."""
+    """Expected `in_order` of a random order, exactly: 1 / the number of ways to fill the first k places."""
     return np.array([1.0 / perm(items, min(k, items)) for items in mask.sum(axis=1).tolist()])
 
 

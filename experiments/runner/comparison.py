@@ -1,4 +1,4 @@
-"""Models compared over trials: pooled over all positive test groups, paired, resampled by query and by seed."""
+"""Compares models over trials: pooled over positive test groups, paired, with a bootstrap over queries and seeds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.report import percent
-from trainer.metrics import Floats, Interval
+from experiments.runner.report import percent
+from trainer.evaluation.metrics import Floats, Interval
 
 SAMPLES, CONFIDENCE = 2000, 0.95
 
 
-class Measured(NamedTuple):
-    """One trial's part in a comparison: what `run_trial` returned, and the seed of its draw."""
+class TrialResult(NamedTuple):
+    """A trial's seed, and what `run_trial` returned."""
 
     seed: int
     result: Mapping[str, Any]
@@ -22,12 +22,12 @@ class Measured(NamedTuple):
 class Comparison:
     """One metric of every model over trials of the same models.
 
-    A resample draws queries and seeds, both with replacement and independently of one another, and takes the groups
-    in which they meet: a query's groups share its difficulty, and a seed's groups share what the models learned from
-    its labels. All models are resampled alike. Source: Owen 2007, the pigeonhole bootstrap, which errs towards wide.
+    A resample draws queries and seeds independently, with replacement, and takes the groups of drawn pairs: a query's
+    groups share its difficulty, and a seed's groups share the trained models. All models use the same resamples.
+    Source: Owen 2007, the pigeonhole bootstrap, which errs towards wide.
     """
 
-    def __init__(self, trials: Sequence[Measured], metric: str) -> None:
+    def __init__(self, trials: Sequence[TrialResult], metric: str) -> None:
         queries = sorted({query for trial in trials for query in trial.result["queries"]})
         seeds = sorted({trial.seed for trial in trials})
         place = {query: row for row, query in enumerate(queries)}
@@ -56,10 +56,10 @@ class Comparison:
         return _interval(self._value(model), self._means(model))
 
     def gain(self, model: str, baseline: str) -> Interval:
-        """The model's mean over the baseline's, less 1; not a number where the baseline's is 0."""
+        """The model's mean divided by the baseline's, minus 1; NaN if the baseline's is 0."""
         if not self._value(baseline):
             return Interval(np.nan, np.nan, np.nan)
-        with np.errstate(divide="ignore", invalid="ignore"):  # of few groups a resample's baseline may be 0
+        with np.errstate(divide="ignore", invalid="ignore"):  # with few groups, a resample's baseline may be 0
             resampled = self._means(model) / self._means(baseline) - 1.0
         return _interval(self._value(model) / self._value(baseline) - 1.0, resampled)
 
@@ -67,7 +67,7 @@ class Comparison:
         return float(self._sums[model].sum()) / self._count
 
     def _means(self, model: str) -> Floats:
-        with np.errstate(invalid="ignore"):  # of few queries and seeds a resample may hold no group that was measured
+        with np.errstate(invalid="ignore"):  # with few queries and seeds, a resample may be empty
             return self._resampled(self._sums[model]) / self._counts
 
     def _resampled(self, table: NDArray[np.float64]) -> Floats:
@@ -79,7 +79,7 @@ class Comparison:
 class Trials:
     """The trials of one data set, or of one setting, and each metric's comparison."""
 
-    def __init__(self, trials: Sequence[Measured]) -> None:
+    def __init__(self, trials: Sequence[TrialResult]) -> None:
         self.trials = trials
         self.by_metric = {metric: Comparison(trials, metric) for metric in trials[0].result["per_group"]}
 
@@ -87,7 +87,7 @@ class Trials:
         return self.by_metric[metric]
 
     def curve(self, model: str, which: str = "validation_ndcg") -> tuple[list[int], Floats]:
-        """A learning curve of `trainer.training.History`: its steps, and the mean over trials at each."""
+        """A learning curve of `trainer.training.fit_ranker.History`: its steps, and the mean over trials at each."""
         histories = [trial.result["histories"][model] for trial in self.trials]
         shortest = min(len(history["steps"]) for history in histories)
         values: Floats = np.mean([history[which][:shortest] for history in histories], axis=0)
@@ -97,13 +97,17 @@ class Trials:
         """A mean over trials: `groups`, `positive` groups or `items` of a split."""
         return float(np.mean([trial.result["splits"][split][what] for trial in self.trials]))
 
+    def positive_share(self, split: str) -> float:
+        """The share of a split's query groups that have a positive label."""
+        return self.of_split(split, "positive") / self.of_split(split, "groups")
+
     def to_json(self, *metrics: str) -> list[dict[str, Any]]:
-        """Raw per-group results, without the learning curves. metrics: those alone; none: all."""
+        """Raw per-group results, without learning curves. metrics: the metrics to include; empty: all."""
         trials = []
         for trial in self.trials:
-            told = {"seed": trial.seed, **{k: v for k, v in trial.result.items() if k != "histories"}}
+            content = {"seed": trial.seed, **{k: v for k, v in trial.result.items() if k != "histories"}}
             per_group = trial.result["per_group"]
-            trials.append(told | {"per_group": {metric: per_group[metric] for metric in metrics or per_group}})
+            trials.append(content | {"per_group": {metric: per_group[metric] for metric in metrics or per_group}})
         return trials
 
 

@@ -1,4 +1,4 @@
-"""LightGBM's LambdaMART on a run's regular features: the row that every reader of a LETOR table looks for."""
+"""LightGBM's LambdaMART on a run's regular features, the usual baseline on LETOR sets."""
 
 from typing import Any, NamedTuple
 
@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.errors import InputError
-from trainer.data import DatasetSplit
-from trainer.metrics import Floats, ndcg
-from trainer.run import Run
+from trainer.data.batches import DatasetSplit
+from trainer.evaluation.metrics import Floats, ndcg
+from trainer.pipeline.run import Run
 
 try:
     import lightgbm
-except (ImportError, OSError) as problem:  # OSError: a library of the system's is missing
+except (ImportError, OSError) as problem:  # OSError: a system library is missing
     raise InputError(
         f"cannot load LightGBM ({problem}), expected it with the development requirements, and the system's OpenMP: "
         "run `make setup`, and install libgomp1 (Debian, Ubuntu) or libgomp (Fedora)"
@@ -37,8 +37,8 @@ class Rows(NamedTuple):
 def ndcg_of_lambdamart(run: Run, parameters: dict[str, Any]) -> dict[str, Floats]:
     """Trains on the positive groups, stops by the validation split, and ranks the test split's positive groups.
 
-    parameters: LightGBM's, beside `rounds` and `patience`, at most and without a better validation NDCG.
-    Returns metric -> [groups], in the order of `read_test_groups`.
+    parameters: LightGBM's, with `rounds` (the maximum) and `patience` (rounds without a better validation NDCG).
+    Returns metric -> [groups], in the order of `positive_test_groups`.
     """
     rounds, patience = parameters["rounds"], parameters["patience"]
     given = {k: v for k, v in parameters.items() if k not in ("rounds", "patience")}

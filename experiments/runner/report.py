@@ -1,6 +1,6 @@
-"""What an experiment leaves: results.json, <name>.md with a table beside the paper's numbers, and <name>.png.
+"""Writes an experiment's results.json, <name>.md (with the paper's numbers) and <name>.png.
 
-Small parts that every experiment composes: estimates, Markdown tables, claims, lines with bars.
+Also the parts of reports: estimates, Markdown tables, claims, lines with error bars.
 """
 
 import io
@@ -18,24 +18,22 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.cells import write_whole
-from trainer.metrics import Floats, Interval
+from experiments.runner.files import write_atomically
+from trainer.evaluation.metrics import Floats, Interval
 
 PANEL_INCHES = (5.5, 4.2)
 
 
 @dataclass(frozen=True)
 class Report:
-    """All of an experiment's report.
+    """The content of an experiment's report.
 
-    name: of the .md and the .png. module: whose `python -m` made it. packages: whose versions decide the digits.
-    settings: as resolved. results: raw, JSON values. body: the Markdown below the title and how it was made.
-    figure, caption: the picture, and what it shows in words.
+    name: of the .md and the .png. packages: whose versions decide the digits. settings: as resolved. results: raw,
+    JSON values. body: the Markdown below the title and how it was made. figure, caption: the chart and its description.
     """
 
     name: str
     title: str
-    module: str
     packages: tuple[str, ...]
     settings: dict[str, Any]
     results: dict[str, Any]
@@ -43,35 +41,34 @@ class Report:
     figure: Figure
     caption: str
 
+    def write(self, out: Path) -> None:
+        """Writes the three files. Errors: InputError when `out` cannot be written."""
+        command, versions = command_line(sys.argv[1:]), environment(self.packages)
+        made_by = {"command": command, "environment": versions, "settings": self.settings}
+        write_atomically(out / "results.json", _json_by_line({**made_by, **self.results}).encode())
+        write_atomically(out / f"{self.name}.png", png(self.figure))
+        made_with = ", ".join(f"{name} {number}" for name, number in versions.items())
+        page = [
+            f"# {self.title}",
+            f"Made by `{command}` with {made_with}; settings and raw results: [results.json](results.json).",
+            f"![{self.caption}]({self.name}.png)",
+            *self.body,
+        ]
+        write_atomically(out / f"{self.name}.md", ("\n\n".join(page) + "\n").encode())
 
-def write_report(report: Report, out: Path) -> None:
-    """Writes the three files. Errors: InputError when `out` cannot be written."""
-    command, versions = command_line(report.module, sys.argv[1:]), environment(report.packages)
-    made_by = {"command": command, "environment": versions, "settings": report.settings}
-    write_whole(out / "results.json", _json_by_line({**made_by, **report.results}).encode())
-    write_whole(out / f"{report.name}.png", png(report.figure))
-    made_with = ", ".join(f"{name} {number}" for name, number in versions.items())
-    page = [
-        f"# {report.title}",
-        f"Made by `{command}` with {made_with}; settings and raw results: [results.json](results.json).",
-        f"![{report.caption}]({report.name}.png)",
-        *report.body,
-    ]
-    write_whole(out / f"{report.name}.md", ("\n\n".join(page) + "\n").encode())
 
-
-def command_line(module: str, arguments: Sequence[str]) -> str:
-    """The command as a person would type it."""
-    return shlex.join(["python", "-m", module, *arguments])
+def command_line(arguments: Sequence[str]) -> str:
+    """The command line that was run."""
+    return shlex.join(["python", "-m", "experiments", *arguments])
 
 
 def environment(packages: Iterable[str]) -> dict[str, str]:
-    """Versions of Python and of installed packages; nothing of the machine."""
+    """Versions of Python and of packages; no information on the machine."""
     return {"python": platform.python_version()} | {package: version(package) for package in packages}
 
 
 def _json_by_line(content: dict[str, Any]) -> str:
-    """JSON with a line for each key of the two outer levels: readable, and small."""
+    """JSON with a line for each key of the two outer levels."""
 
     def lines(value: Any, depth: int) -> str:
         if depth == 0 or not isinstance(value, dict):
@@ -94,7 +91,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Floats) -> "Estimate":
-        """values: [draws], or the means of equally large chunks of draws."""
+        """values: [draws], or means of equally large chunks of draws."""
         return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
 
     @property
@@ -115,7 +112,7 @@ class Estimate:
 
 
 def percent(interval: Interval) -> str:
-    """`+9.5% [+8.1%, +11.0%]`; `-` for what is not a number."""
+    """`+9.5% [+8.1%, +11.0%]`; `-` for NaN."""
     return "-" if np.isnan(interval.value) else f"{interval.value:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]"
 
 
@@ -123,7 +120,7 @@ def percent(interval: Interval) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table that is aligned as text too."""
+    """A Markdown table with aligned columns."""
     lines = [[cell.replace("|", "\\|") for cell in line] for line in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = [
@@ -135,7 +132,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """What should be seen, decided before the run; what was seen; and whether it held."""
+    """An expectation set before the run, its measured value, and whether it held."""
 
     statement: str
     measured: str

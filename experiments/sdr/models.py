@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from experiments.cells import Cell
-from experiments.letor import LetorSettings, letor_trials
+from experiments.letor.sets import LetorSettings, letor_trials
+from experiments.runner.cells import Cell
 from features.task import Task
 from trainer.recipes import Targets
 
@@ -19,7 +19,7 @@ MEMBER_SEEDS = 100  # between members: far enough that no trial's teacher has an
 ALPHA = 0.5  # of SDR, as in the paper
 
 
-class Settings(LetorSettings):
+class SdrSettings(LetorSettings):
     """experiments/configs/sdr.yaml, which says what each is."""
 
     model: Task
@@ -53,7 +53,7 @@ def _named(what: str, value: float) -> str:
     return f"{what}_{value:g}".replace(".", "_")
 
 
-def change(settings: Settings) -> Task:
+def _every_model(settings: SdrSettings) -> Task:
     """Every model, over a set's task."""
     return {
         **settings.model,
@@ -66,9 +66,9 @@ def change(settings: Settings) -> Task:
     }
 
 
-def recipes_of(settings: Settings) -> list[Task]:
+def recipes_of(settings: SdrSettings) -> list[Task]:
     """Every student, and the ensembles."""
-    affine = settings.affine.model_dump()
+    affine = settings.affine.model_dump(exclude_unset=True)
     by_alpha = {alpha: name for alpha, name in settings.by_alpha.items() if alpha not in (ALPHA, 1.0)}
     return [
         *(
@@ -111,9 +111,9 @@ def student(
     }
 
 
-def trials_of(settings: Settings, out: Path, quick: bool) -> list[Cell]:
+def trials_of(settings: SdrSettings, out: Path, quick: bool) -> list[Cell]:
     """A trial of every model, for every set at hand, fold and seed."""
-    cells = letor_trials(settings, out, quick, change(settings))
+    cells = letor_trials(settings, out, quick, _every_model(settings))
     return [{**cell, "task": with_all_regular(cell["task"]), "lambdamart": settings.lambdamart} for cell in cells]
 
 
@@ -125,7 +125,7 @@ def with_all_regular(task: Task) -> Task:
     return {**task, "features": {**features, "regular": regular}}
 
 
-def combined(settings: Settings, result: Mapping[str, Any]) -> dict[str, Any]:
+def combined(settings: SdrSettings, result: Mapping[str, Any]) -> dict[str, Any]:
     """A trial's result, and in it the models that tables speak of beside those trained.
 
     `original` and `sdr` are means over members, group by group. A pointwise student is the one whose alpha was best on

@@ -4,94 +4,43 @@ A teacher sees what its students see. A student learns from the labels and, list
 scores. *alpha here weighs the data loss*, as in all of this project; the paper's alpha weighs the teacher.
 """
 
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.cells import load_settings, parse_arguments, run_cells
-from experiments.comparison import Trials, gain_cell
-from experiments.letor import by_set, limits_of
-from experiments.report import Claim, Report, claims_table, draw_line, panels, percent, table, write_report
-from experiments.sdr_models import ALPHA, ENSEMBLES, Settings, combined, trials_of
-from experiments.sdr_toy import EXPLAINED, draw_toy, toy_claim, toy_table
-from experiments.trials import VERSION, run_trial
-from features.errors import exit_code_of
-from trainer.metrics import Floats
+from experiments.letor.sets import group_by_set, report_limits, trials_to_json
+from experiments.runner.cells import Cell
+from experiments.runner.comparison import Trials, gain_cell
+from experiments.runner.experiment import Experiment
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
+from experiments.sdr.models import ALPHA, ENSEMBLES, SdrSettings, combined, trials_of
+from experiments.sdr.paper import (
+    MAIN,
+    PAPER_ALPHAS,
+    PAPER_MAIN,
+    PAPER_POINTWISE_OR_LISTWISE,
+    POINTWISE_OR_LISTWISE,
+    Row,
+)
+from experiments.sdr.toy import EXPLAINED, draw_toy, toy_claim, toy_table
+from trainer.evaluation.metrics import Floats
 
-TITLE = "Self-distilled rankers (SDR) on graded labels"
 IN_TABLES = (1, 5, 10)
 FIRST = "ndcg@5"
-
-# as the tables name them -> the model here. `original` and `sdr` are means over the members of their ensembles; tables
-# of single students have the first members, for all these start from one member's weights and see the same batches
-MAIN = {
-    "LambdaMART (LightGBM)": "lambdamart",
-    "DASALC: SDR's teacher": "teacher_listwise",
-    "DASALC: one member": "original",
-    "SDR": "sdr",
-    "DASALC-ens": "original_ensemble",
-    "SDR-ens": "sdr_ensemble",
-    "random order": "random_order",
-}
-POINTWISE_OR_LISTWISE = {
-    "pointwise teacher": "teacher_pointwise",
-    "pointwise teacher, pointwise distillation": "pointwise_pointwise",
-    "pointwise teacher, listwise distillation": "pointwise_listwise",
-    "listwise teacher": "teacher_listwise",
-    "listwise teacher, pointwise distillation": "listwise_pointwise",
-    "listwise teacher, listwise distillation (SDR)": "sdr_1",
-}
-Row: TypeAlias = tuple[float, float, float]  # NDCG@1, @5, @10, in percent
-# Qin et al., Table 1: its best tree model and the rows that are ours too
-PAPER_MAIN: Mapping[str, Mapping[str, Row]] = {
-    "web30k": {
-        "LambdaMART (LightGBM)": (50.73, 49.66, 51.48),
-        "DASALC: SDR's teacher": (50.95, 50.92, 52.88),
-        "SDR": (51.71, 51.56, 53.57),
-        "DASALC-ens": (51.89, 51.72, 53.73),
-        "SDR-ens": (52.22, 52.12, 54.09),
-    },
-    "yahoo": {
-        "LambdaMART (LightGBM)": (71.88, 74.21, 78.02),
-        "DASALC: SDR's teacher": (70.98, 73.76, 77.66),
-        "SDR": (70.83, 73.89, 77.85),
-        "DASALC-ens": (71.24, 74.07, 77.97),
-        "SDR-ens": (71.45, 74.61, 78.31),
-    },
-    "istella": {
-        "LambdaMART (LightGBM)": (74.92, 71.24, 76.07),
-        "DASALC: SDR's teacher": (72.77, 70.06, 75.30),
-        "SDR": (72.97, 70.24, 75.47),
-        "DASALC-ens": (74.40, 71.32, 76.44),
-        "SDR-ens": (74.51, 71.51, 76.56),
-    },
-}
-# Table 2, Web30K
-PAPER_POINTWISE_OR_LISTWISE: Mapping[str, Row] = {
-    "pointwise teacher": (50.67, 50.70, 52.85),
-    "pointwise teacher, pointwise distillation": (50.33, 50.47, 52.60),
-    "pointwise teacher, listwise distillation": (50.88, 51.16, 53.26),
-    "listwise teacher": (50.95, 50.92, 52.88),
-    "listwise teacher, pointwise distillation": (49.78, 49.89, 52.02),
-    "listwise teacher, listwise distillation (SDR)": (51.71, 51.56, 53.57),
-}
-# Table 3, Web30K: our alpha -> NDCG
-PAPER_ALPHAS: Mapping[float, Row] = {
-    1.0: (50.95, 50.92, 52.88),
-    0.5: (51.71, 51.56, 53.57),
-    0.0: (50.45, 50.53, 52.54),
-}
 
 
 # --- what was to be seen, each with the rule that decides it
 
 
-def claims(name: str, settings: Settings, found: Trials) -> list[Claim]:
+def _claims(settings: SdrSettings, found: Mapping[str, Trials]) -> list[Claim]:
+    of_sets = [claim for name, of_set in found.items() for claim in _claims_of_set(name, settings, of_set)]
+    return [*of_sets, toy_claim()]
+
+
+def _claims_of_set(name: str, settings: SdrSettings, found: Trials) -> list[Claim]:
     """The shapes of the paper's tables and figures, by NDCG@5."""
 
     def above(statement: str, model: str, baseline: str) -> Claim:
@@ -126,7 +75,7 @@ def claims(name: str, settings: Settings, found: Trials) -> list[Claim]:
     ]
 
 
-def _every_mixture_above(name: str, settings: Settings, found: Trials) -> Claim:
+def _every_mixture_above(name: str, settings: SdrSettings, found: Trials) -> Claim:
     mixed = {alpha: model for alpha, model in settings.by_alpha.items() if 0.0 < alpha < 1.0}
     gains = {alpha: found[FIRST].gain(model, "original_1").value for alpha, model in mixed.items()}
     return Claim(
@@ -136,7 +85,7 @@ def _every_mixture_above(name: str, settings: Settings, found: Trials) -> Claim:
     )
 
 
-def _no_temperature_above(name: str, settings: Settings, found: Trials) -> Claim:
+def _no_temperature_above(name: str, settings: SdrSettings, found: Trials) -> Claim:
     gains = {t: found[FIRST].gain(model, "sdr_1").value for t, model in settings.by_temperature.items()}
     return Claim(
         f"{name}: the softmax transform below the affine one at every temperature, in the mean",
@@ -145,12 +94,12 @@ def _no_temperature_above(name: str, settings: Settings, found: Trials) -> Claim
     )
 
 
-def _regularises(name: str, settings: Settings, found: Trials) -> Claim:
+def _regularises(name: str, settings: SdrSettings, found: Trials) -> Claim:
     original, distilled = (last_third(curves_of(method, settings, found)) for method in ENSEMBLES)
-    said = (f"{what} {distilled[what]:.3f} against {original[what]:.3f}" for what in original)
+    comparisons = (f"{what} {distilled[what]:.3f} against {original[what]:.3f}" for what in original)
     return Claim(
         f"{name}: in the last third of training SDR fits training labels less and ranks validation data better",
-        ", ".join(said),
+        ", ".join(comparisons),
         distilled[ON_TRAINING] > original[ON_TRAINING] and distilled[RANKING] > original[RANKING],
     )
 
@@ -160,7 +109,7 @@ def _regularises(name: str, settings: Settings, found: Trials) -> Claim:
 ON_TRAINING, ON_VALIDATION, RANKING = "data loss on training data", "data loss on validation data", "validation NDCG@8"
 
 
-def curves_of(method: str, settings: Settings, found: Trials) -> dict[str, list[float]]:
+def curves_of(method: str, settings: SdrSettings, found: Trials) -> dict[str, list[float]]:
     """`step`, ON_TRAINING, ON_VALIDATION and RANKING, each a mean over members and trials.
 
     A loss is a mean over items; of training data one since the point before, with dropout and noise. Members of one
@@ -190,27 +139,15 @@ def last_third(curves: Mapping[str, list[float]]) -> dict[str, float]:
 # --- report
 
 
-def report(settings: Settings, found: Mapping[str, Trials], quick: bool) -> Report:
-    judged = [claim for name, of_set in found.items() for claim in claims(name, settings, of_set)]
-    judged.append(toy_claim())
-    return Report(
-        name="sdr",
-        title=TITLE,
-        module="experiments.sdr",
-        packages=("tensorflow", "numpy", "lightgbm"),
-        settings=settings.model_dump(mode="json"),
-        results={
-            "claims": [asdict(claim) for claim in judged],
-            "trials": {name: of_set.to_json() for name, of_set in found.items()},
-            "curves": {
-                name: {method: curves_of(method, settings, of_set) for method in ENSEMBLES}
-                for name, of_set in found.items()
-            },
-        },
-        body=[*_body(settings, found, quick), "## What was to be seen", RULE, claims_table(judged)],
-        figure=_figure(settings, found),
-        caption="By set: gain by alpha, by the softmax transform's temperature, learning curves; Theorem 1's example",
-    )
+def _gather(settings: SdrSettings, cells: Sequence[Cell], results: Sequence[Any]) -> dict[str, Trials]:
+    return group_by_set(cells, [combined(settings, result) for result in results])
+
+
+def _raw(settings: SdrSettings, found: Mapping[str, Trials]) -> dict[str, Any]:
+    curves = {
+        name: {method: curves_of(method, settings, of_set) for method in ENSEMBLES} for name, of_set in found.items()
+    }
+    return {**trials_to_json(found), "curves": curves}
 
 
 HOW = """\
@@ -233,14 +170,15 @@ does not hold is not refuted by that: the paper's own gains of SDR over DASALC a
 queries than MQ2008 has."""
 
 
-def _body(settings: Settings, found: Mapping[str, Trials], quick: bool) -> list[str]:
-    parts = [HOW, *limits_of(settings, found, quick)]
+def _body(settings: SdrSettings, found: Mapping[str, Trials], claims: Sequence[Claim], quick: bool) -> list[str]:
+    parts = [HOW, *report_limits(settings, found, quick)]
     for name in dict.fromkeys((*found, *(name for name in settings.sets if name in PAPER_MAIN))):
         parts += _tables(name, settings, found.get(name))
-    return [*parts, "## The example of Theorem 1 (Figure 4)", EXPLAINED, toy_table()]
+    parts += ["## The example of Theorem 1 (Figure 4)", EXPLAINED, toy_table()]
+    return [*parts, "## What was to be seen", RULE, claims_table(claims)]
 
 
-def _tables(name: str, settings: Settings, found: Trials | None) -> list[str]:
+def _tables(name: str, settings: SdrSettings, found: Trials | None) -> list[str]:
     """A set's tables; of one that is not at hand, those that the paper has."""
     of_alphas = {_of_alpha(alpha): model for alpha, model in settings.by_alpha.items()}
     of_temperatures = {f"softmax, T = {t:g}": model for t, model in settings.by_temperature.items()}
@@ -298,7 +236,7 @@ def _table(models: Mapping[str, str], found: Trials | None, baseline: str, paper
     return table(head, rows)
 
 
-def _curves_table(settings: Settings, found: Trials) -> str:
+def _curves_table(settings: SdrSettings, found: Trials) -> str:
     rows = []
     for method, label in ENSEMBLES.items():
         means = last_third(curves_of(method, settings, found))
@@ -306,7 +244,7 @@ def _curves_table(settings: Settings, found: Trials) -> str:
     return table(("students of", ON_TRAINING, ON_VALIDATION, RANKING), rows)
 
 
-def _figure(settings: Settings, found: Mapping[str, Trials]) -> Figure:
+def _figure(settings: SdrSettings, found: Mapping[str, Trials]) -> Figure:
     figure, axes = panels(3 * len(found) + 1)
     for place, (name, of_set) in enumerate(found.items()):
         by_alpha, by_temperature, by_step = axes[3 * place : 3 * place + 3]
@@ -338,15 +276,16 @@ def _draw_gains(axes: Axes, found: Trials, models: Mapping[float, str], label: s
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:+.1%}")
 
 
-def main() -> None:
-    arguments = parse_arguments("sdr", TITLE)
-    settings = load_settings(arguments.config, Settings)
-    cells = trials_of(settings, arguments.out, arguments.quick)
-    results = run_cells(cells, run_trial, arguments.out, arguments.processes, VERSION)
-    found = by_set(cells, [combined(settings, result) for result in results])
-    write_report(report(settings, found, arguments.quick), arguments.out)
-    print(f"wrote {arguments.out / 'sdr.md'}")
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+EXPERIMENT = Experiment(
+    name="sdr",
+    title="Self-distilled rankers (SDR) on graded labels",
+    settings=SdrSettings,
+    cells=trials_of,
+    gather=_gather,
+    claims=_claims,
+    raw=_raw,
+    body=_body,
+    figure=_figure,
+    caption="By set: gain by alpha, by the softmax transform's temperature, learning curves; Theorem 1's example",
+    packages=("tensorflow", "numpy", "lightgbm"),
+)

@@ -16,7 +16,7 @@ from math import inf
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.report import Claim, table
+from experiments.runner.report import Claim, table
 
 INPUTS = (Fraction(-1), Fraction(0), Fraction(1))
 LABELS = (Fraction(2), Fraction(1), Fraction(2))

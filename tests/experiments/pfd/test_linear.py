@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import yaml
 
-from experiments.cells import load_settings
-from experiments.linear import Settings, World, simulate, squared_errors
+from experiments.pfd.linear_simulation import LinearSettings, simulate, squared_errors
+from experiments.pfd.linear_theory import World
+from experiments.runner.experiment import load_settings
 from features.errors import InputError
 from features.manifest import stage_key
-from trainer.metrics import Floats
+from trainer.evaluation.metrics import Floats
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "experiments" / "configs" / "linear.yaml"
 EXAMPLE_1 = World(labelled=30, unlabelled=200, sigma=15.0, regular=10, effects=tuple(range(10, 0, -1)))
 SMALL = World(labelled=14, unlabelled=6, sigma=4.0, regular=2, effects=(3.0, 2.0, 1.0))
@@ -28,7 +29,7 @@ NO_UNLABELLED = replace(SMALL, unlabelled=0)
 # --- closed forms
 
 
-def test_closed_forms_of_example_1_by_hand() -> None:
+def test_the_closed_forms_of_example_1_are_as_computed_by_hand() -> None:
     # |v*|^2 = 385, sigma^2 = 225; d_z = 2 explains 100 + 81 and leaves 610 - 181 = 429
     assert EXAMPLE_1.least_squares() == pytest.approx(10 * 610 / 19)
     assert EXAMPLE_1.leading(2) == pytest.approx(10 * 429 / 17 + 10 * 181 / 219)
@@ -131,9 +132,11 @@ def test_a_cell_is_reproducible_and_no_other_cell_shares_its_draws() -> None:
         assert not set(first) & set(simulate({**CELL, **change}, Path()))
 
 
-def test_batches_change_no_draw_but_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_of_several_batches_is_the_mean_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
     # batches are drawn one after the other, so a chunk of three batches is the mean of three chunks' errors
-    monkeypatch.setattr("experiments.linear.BATCH_NUMBERS", 20 * 20 * 5)  # 20 draws of 20 examples with 5 features
+    monkeypatch.setattr(
+        "experiments.pfd.linear_simulation.BATCH_NUMBERS", 20 * 20 * 5
+    )  # 20 draws of 20 examples with 5 features
     generator = np.random.default_rng(int(stage_key(**CELL), 16))
     by_hand = np.concatenate([squared_errors(SMALL, 20, generator) for _ in range(3)])
     np.testing.assert_allclose(simulate(CELL, Path()), by_hand.mean(axis=0), rtol=1e-12)
@@ -143,7 +146,7 @@ def test_batches_change_no_draw_but_their_order(monkeypatch: pytest.MonkeyPatch)
 
 
 def linear(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "ignore", "-m", "experiments.linear", *map(str, arguments)]
+    command = [sys.executable, "-W", "ignore", "-m", "experiments", "linear", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -156,7 +159,7 @@ def test_a_quick_run_writes_its_three_files_and_a_second_one_computes_nothing(tm
 
     page = (tmp_path / "linear.md").read_text()
     assert "too few draws to judge the claims by" in page
-    assert f"python -m experiments.linear {' '.join(map(str, flags))}`" in page
+    assert f"python -m experiments linear {' '.join(map(str, flags))}`" in page
     assert "| 10  | 267.58" in page  # Example 1 with all of u privileged, by hand above
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["settings"]["seed"] == yaml.safe_load(CONFIG.read_text())["seed"]
@@ -184,13 +187,12 @@ def test_wrong_settings_are_refused(tmp_path: Path, change: dict[str, Any], comp
     path = tmp_path / "wrong.yaml"
     path.write_text(yaml.safe_dump({"extends": str(CONFIG), **change}))
     with pytest.raises(InputError, match=re.escape(complaint)):
-        load_settings(str(path), Settings)
+        load_settings(str(path), LinearSettings)
 
 
-def test_the_command_ends_with_one_message_for_a_wrong_file_and_help_has_an_example(tmp_path: Path) -> None:
+def test_a_missing_settings_file_ends_the_command_with_one_message(tmp_path: Path) -> None:
     wrong = linear("--config", tmp_path / "missing.yaml", "--out", tmp_path / "out")
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("error: cannot read")
     assert wrong.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
-    assert "--config experiments/configs/linear.yaml --out build/experiments/linear" in linear("--help").stdout

@@ -10,35 +10,36 @@ import numpy as np
 import pytest
 import yaml
 
-from experiments.cells import load_settings
-from experiments.comparison import Measured, Trials
-from experiments.privileged_strength import (
-    Settings,
-    across,
+from experiments.pfd.privileged_strength import (
+    EXPERIMENT,
+    PrivilegedStrengthSettings,
     best,
-    claims,
     correlation,
+    merge_by_tau,
     peak_and_ends,
-    report,
-    sweep,
 )
+from experiments.runner.comparison import TrialResult, Trials
+from experiments.runner.experiment import load_settings
+from experiments.runner.report import Claim
 from features.errors import InputError
 from trainer.config import load_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "experiments" / "configs" / "privileged_strength.yaml"
 
 
 @pytest.fixture(scope="module")
-def settings() -> Settings:
-    return load_settings(str(CONFIG), Settings)
+def settings() -> PrivilegedStrengthSettings:
+    return load_settings(str(CONFIG), PrivilegedStrengthSettings)
 
 
 # --- trials
 
 
-def test_a_trial_has_all_features_regular_and_one_drawn_bool(settings: Settings, tmp_path: Path) -> None:
-    cells = sweep(settings, tmp_path, quick=True)
+def test_a_trial_has_all_features_regular_and_one_drawn_bool(
+    settings: PrivilegedStrengthSettings, tmp_path: Path
+) -> None:
+    cells = EXPERIMENT.cells(settings, tmp_path, True)
     assert [(cell["seed"], cell["privileged_tau"]) for cell in cells] == [
         (seed, tau) for seed in (1, 2) for tau in (-0.8, 1.6, 2.4)
     ]
@@ -61,7 +62,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_settings_are_refused(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump({"extends": str(CONFIG), **change}))
     with pytest.raises(InputError, match=re.escape(complaint)):
-        load_settings(str(tmp_path / "wrong.yaml"), Settings)
+        load_settings(str(tmp_path / "wrong.yaml"), PrivilegedStrengthSettings)
 
 
 # --- what comes of them
@@ -94,7 +95,7 @@ def by_tau(*students: list[float]) -> dict[float, Trials]:
                 },
                 "splits": {"train": {"means": {"label": 0.02, "privileged": {-0.8: 0.98, 1.6: 0.08, 2.4: 0.02}[tau]}}},
             }
-            trials.append(Measured(seed, result))
+            trials.append(TrialResult(seed, result))
         found[tau] = Trials(trials)
     return found
 
@@ -102,8 +103,12 @@ def by_tau(*students: list[float]) -> dict[float, Trials]:
 RISES_AND_FALLS = by_tau([0.50, 0.51, 0.50, 0.51], [0.55, 0.56, 0.56, 0.55], [0.52, 0.53, 0.52, 0.53])
 
 
-def test_a_peak_between_the_ends_holds() -> None:
-    teachers, rise, fall = claims("small", RISES_AND_FALLS)
+def claims(settings: PrivilegedStrengthSettings, by_tau: dict[float, Trials]) -> list[Claim]:
+    return EXPERIMENT.claims(settings, {"small": by_tau})
+
+
+def test_a_peak_between_the_ends_is_a_rise_and_a_fall(settings: PrivilegedStrengthSettings) -> None:
+    teachers, rise, fall = claims(settings, RISES_AND_FALLS)
     assert teachers.measured == "0.500 to 0.700 to 1.000"
     assert teachers.held
     assert rise.held
@@ -112,15 +117,15 @@ def test_a_peak_between_the_ends_holds() -> None:
     assert fall.measured.startswith("+5.7% [")  # 0.555 of 0.525
 
 
-def test_a_student_that_is_best_with_z_equal_to_y_does_not_fall() -> None:
-    _, rise, fall = claims("small", by_tau([0.50] * 4, [0.52] * 4, [0.55] * 4))
+def test_a_student_that_is_best_with_z_equal_to_y_does_not_fall(settings: PrivilegedStrengthSettings) -> None:
+    _, rise, fall = claims(settings, by_tau([0.50] * 4, [0.52] * 4, [0.55] * 4))
     assert rise.held
     assert (fall.held, fall.measured) == (False, "+0.0% [+0.0%, +0.0%]")
 
 
 def test_a_seed_does_not_judge_the_z_that_it_chose() -> None:
     # odd seeds' luck is with the middle z, even seeds' with the last: each half is judged by the other's choice
-    trials = across(by_tau([0.50, 0.50], [0.60, 0.50], [0.50, 0.58]))
+    trials = merge_by_tau(by_tau([0.50, 0.50], [0.60, 0.50], [0.50, 0.58]))
     assert best([trials[0]], TAUS) == 1.6
     assert best([trials[1]], TAUS) == 2.4
     judged = peak_and_ends(trials, TAUS)
@@ -128,8 +133,8 @@ def test_a_seed_does_not_judge_the_z_that_it_chose() -> None:
     assert judged.mean("strongest").value == pytest.approx((0.50 + 0.58) / 2)
 
 
-def test_the_report_shows_each_z(settings: Settings) -> None:
-    written = report(settings, {"mq2008": RISES_AND_FALLS}, quick=False)
+def test_the_report_has_a_row_for_each_z(settings: PrivilegedStrengthSettings) -> None:
+    written = EXPERIMENT.report(settings, {"mq2008": RISES_AND_FALLS}, quick=False)
     page = "\n".join(written.body)
     # z and y with shares 0.08 and 0.02: sqrt(0.02 * 0.92 / (0.08 * 0.98)) = 0.48
     assert (
@@ -141,7 +146,7 @@ def test_the_report_shows_each_z(settings: Settings) -> None:
 
 @pytest.mark.slow
 def test_a_quick_run_writes_its_three_files(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "experiments.privileged_strength", "--config", str(CONFIG)]
+    command = [sys.executable, "-W", "ignore", "-m", "experiments", "privileged_strength", "--config", str(CONFIG)]
     done = subprocess.run([*command, "--out", str(tmp_path), "--quick"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "privileged_strength.md").read_text()

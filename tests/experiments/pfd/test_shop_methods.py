@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,37 +11,40 @@ import numpy as np
 import pytest
 import yaml
 
-from experiments.cells import load_settings
-from experiments.comparison import Measured, Trials
-from experiments.shop_methods import (
-    BASELINE,
+from experiments.pfd.shop_methods import (
+    EXPERIMENT,
     FIRST,
-    ROWS,
-    Settings,
-    how_it_was_made,
+    ShopSettings,
+    describe_shops,
     judged,
-    report,
     share_of_distance,
     shared_texts,
-    shop_trials,
 )
+from experiments.pfd.shop_models import BASELINE, ROWS
+from experiments.runner.cells import Cell
+from experiments.runner.comparison import TrialResult, Trials
+from experiments.runner.experiment import load_settings
 from features.task import load_task
 from trainer.config import load_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "experiments" / "configs" / "shop_methods.yaml"
 
 
 @pytest.fixture(scope="module")
-def settings() -> Settings:
-    read = load_settings(str(CONFIG), Settings)
+def settings() -> ShopSettings:
+    read = load_settings(str(CONFIG), ShopSettings)
     return read.model_copy(update={"task": str(ROOT / read.task)})
+
+
+def shop_trials(settings: ShopSettings, quick: bool) -> Sequence[Cell]:
+    return EXPERIMENT.cells(settings, Path("nothing is written"), quick)
 
 
 # --- trials
 
 
-def test_a_trial_simulates_its_own_shop_and_changes_nothing_else_of_the_demo(settings: Settings) -> None:
+def test_a_trial_simulates_its_own_shop_and_changes_nothing_else_of_the_demo(settings: ShopSettings) -> None:
     demo = json.loads(json.dumps(load_task(settings.task), default=str))
     cells = shop_trials(settings, quick=False)
     assert [cell["seed"] for cell in cells] == [1, 2, 3, 4, 5]
@@ -53,16 +57,22 @@ def test_a_trial_simulates_its_own_shop_and_changes_nothing_else_of_the_demo(set
         assert task["recipes"][: len(demo["recipes"])] == demo["recipes"]
 
 
-def test_a_trial_runs_the_jobs_that_the_demo_runs_in_a_directory_of_its_own(settings: Settings) -> None:
-    (recipe,) = [part for part in (ROOT / "Makefile").read_text().split("define ") if part.startswith("train\n")]
-    of_demo = [line.split()[2] for line in recipe.splitlines() if line.startswith("\t$(PY) -m beam_jobs.")]
+def test_a_trial_runs_the_jobs_that_the_demo_runs_in_a_directory_of_its_own(settings: ShopSettings) -> None:
+    macros = (ROOT / "Makefile").read_text().split("define ")[1:]
+    assert [macro.split("\n")[0] for macro in macros] == ["dataset", "train"]
+    of_demo = [
+        line.split()[2]
+        for macro in macros
+        for line in macro.splitlines()
+        if line.startswith(("\t$(PY) -m simulator ", "\t$(PY) -m beam_jobs."))
+    ]
     for cell in shop_trials(settings, quick=False):
         assert [job[0] for job in cell["jobs"]] == of_demo
         places = [part for job in cell["jobs"] for part in job if "/" in part]
-        assert all(place.startswith("{trial}/") for place in (*places, *cell["task"]["data"].values()))
+        assert all(place.startswith("{trial}/") for place in (*places, *cell["data"].values()))
 
 
-def test_the_rows_are_the_models_of_a_trial(settings: Settings, tmp_path: Path) -> None:
+def test_the_rows_are_the_models_of_a_trial(settings: ShopSettings, tmp_path: Path) -> None:
     path = tmp_path / "task.yaml"
     path.write_text(yaml.safe_dump(shop_trials(settings, quick=False)[0]["task"]))
     config = load_config(str(path))
@@ -75,7 +85,7 @@ def test_the_rows_are_the_models_of_a_trial(settings: Settings, tmp_path: Path) 
     assert config.recipes["pretrained_on_add_then_tuned"].starts_from == "pretrained_on_add"
 
 
-def test_a_quick_run_simulates_less_and_trains_less(settings: Settings) -> None:
+def test_a_quick_run_simulates_less_and_trains_less(settings: ShopSettings) -> None:
     first, second = shop_trials(settings, quick=True)
     assert (first["seed"], second["seed"]) == (1, 2)
     assert first["task"]["simulator"]["requests"] < 5000
@@ -102,7 +112,7 @@ def trials(factors: dict[str, float], noise: float = 0.0, seeds: int = 2, groups
             "per_group": {f"ndcg@{cutoff}": values for cutoff in (8, 16, 32)},
             "splits": {split: {"groups": 500, "positive": groups, "items": 8000} for split in ("train", "test")},
         }
-        measured.append(Measured(seed, result))
+        measured.append(TrialResult(seed, result))
     return Trials(measured)
 
 
@@ -118,7 +128,7 @@ def test_the_papers_own_figures_have_every_shape() -> None:
     assert first.measured == "+7.8% [+7.8%, +7.8%]; paper: +7.8%"
 
 
-def test_the_best_teachers_student_being_best_is_a_shape_that_did_not_come_out() -> None:
+def test_a_best_teacher_with_the_best_student_is_reported_as_a_missed_shape() -> None:
     (sentence,) = missed(trials({**AS_PUBLISHED, "from_add": 1.10}))
     # 1.082 over 1.10 is 1.6% less; the paper has 1.082 over 1.073
     assert sentence == (
@@ -155,23 +165,23 @@ def test_within_noise_above_does_not_hold_and_not_below_does() -> None:
 # --- report
 
 
-def test_the_share_of_the_distance_to_the_oracle_by_hand() -> None:
+def test_the_share_of_the_distance_to_the_oracle_is_as_computed_by_hand() -> None:
     # baseline 0.4, oracle 0.48, student 0.4448: 0.0448 of 0.08
     compared = trials(AS_PUBLISHED)[FIRST]
     assert share_of_distance(compared, "student") == pytest.approx(0.56)
     assert share_of_distance(compared, BASELINE) == 0.0
 
 
-def test_texts_of_several_shops_are_counted_once() -> None:
+def test_shared_texts_are_a_share_of_the_distinct_texts() -> None:
     queries = (["sofa", "sofa", "lamp"], ["sofa", "rug", "desk"])
     results: list[dict[str, Any]] = [{"queries": of, "per_group": {FIRST: {"m": [0.5] * 3}}} for of in queries]
-    found = Trials([Measured(seed, result) for seed, result in enumerate(results, start=1)])
+    found = Trials([TrialResult(seed, result) for seed, result in enumerate(results, start=1)])
     assert shared_texts(found) == 0.25  # sofa, of sofa, lamp, rug and desk
 
 
-def test_the_report_has_every_row_beside_the_papers_and_says_that_it_is_simulated(settings: Settings) -> None:
+def test_the_report_has_every_row_beside_the_papers_and_says_that_it_is_simulated(settings: ShopSettings) -> None:
     found = trials(AS_PUBLISHED)
-    page = "\n".join(report(settings, found, quick=False).body)
+    page = "\n".join(EXPERIMENT.report(settings, found, quick=False).body)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:2] == "| "]
     multiple = next(row for row in rows if row[0] == "student of all three")
     assert multiple == ["student of all three", *["1.112 [1.112, 1.112]"] * 3, "56%", "1.112", "1.085", "1.077"]
@@ -182,13 +192,20 @@ def test_the_report_has_every_row_beside_the_papers_and_says_that_it_is_simulate
     assert "no-distillation 0.400 [0.400, 0.400]" in page
     assert "**All behaviour is simulated**" in page
     assert "says nothing of the methods" not in page
-    assert "says nothing of the methods" in how_it_was_made(settings, found, quick=True)[-1]
+    assert "says nothing of the methods" in describe_shops(settings, found, quick=True)[-1]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_quick_run_from_simulated_logs_to_the_report(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "experiments.shop_methods", "--config", "experiments/configs/shop_methods.yaml"]
+def test_a_quick_run_simulates_logs_trains_and_writes_the_report(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "experiments",
+        "shop_methods",
+        "--config",
+        "experiments/configs/shop_methods.yaml",
+    ]
     command += ["--out", str(tmp_path), "--quick", "--processes", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

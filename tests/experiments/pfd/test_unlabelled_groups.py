@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.cells import load_settings
-from experiments.comparison import Measured, Trials
-from experiments.letor import LetorSettings, letor_trials
-from experiments.letor_methods import METHODS
-from experiments.letor_methods import PAPER as TABLE_4
-from experiments.unlabelled_groups import CHANGE, PAPER, claims, report
+from experiments.letor.sets import LetorSettings
+from experiments.pfd.letor_methods import METHODS
+from experiments.pfd.letor_methods import PAPER as TABLE_4
+from experiments.pfd.unlabelled_groups import EXPERIMENT, PAPER
+from experiments.runner.comparison import TrialResult, Trials
+from experiments.runner.experiment import load_settings
+from experiments.runner.report import Claim
 from trainer.config import load_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "experiments" / "configs" / "unlabelled_groups.yaml"
 
 
@@ -28,12 +29,16 @@ def trials_of(**ndcg: list[float]) -> Trials:
         "per_group": {f"ndcg@{cutoff}": ndcg for cutoff in (8, 16, 32)},
         "splits": {"train": {"groups": 120, "positive": 30, "items": 900}},
     }
-    return Trials([Measured(seed, result) for seed in (1, 2)])
+    return Trials([TrialResult(seed, result) for seed in (1, 2)])
+
+
+def claims(found: Trials) -> list[Claim]:
+    return EXPERIMENT.claims(load_settings(str(CONFIG), LetorSettings), {"small": found})
 
 
 def test_only_the_groups_of_the_data_loss_differ(tmp_path: Path) -> None:
     settings = load_settings(str(CONFIG), LetorSettings)
-    (tmp_path / "task.yaml").write_text(yaml.safe_dump(letor_trials(settings, tmp_path, True, CHANGE)[0]["task"]))
+    (tmp_path / "task.yaml").write_text(yaml.safe_dump(EXPERIMENT.cells(settings, tmp_path, True)[0]["task"]))
     config = load_config(str(tmp_path / "task.yaml"))
     positive, of_all = config.recipes["pfd_positive"], config.recipes["pfd_all"]
     assert (positive.data_loss_groups, of_all.data_loss_groups) == ("positive", "all")
@@ -50,9 +55,9 @@ def test_table_5_agrees_with_table_4_where_they_tell_of_the_same_model() -> None
 
 def test_the_claim_holds_where_the_whole_interval_is_above_0() -> None:
     plain = [0.4] * 8
-    (claim,) = claims("small", trials_of(no_distillation=plain, pfd_positive=[0.55] * 8, pfd_all=[0.5] * 8))
+    (claim,) = claims(trials_of(no_distillation=plain, pfd_positive=[0.55] * 8, pfd_all=[0.5] * 8))
     assert (claim.held, claim.measured) == (True, "+10.0% [+10.0%, +10.0%]")
-    (noisy,) = claims("small", trials_of(no_distillation=plain, pfd_positive=[0.9, 0.2] * 4, pfd_all=[0.5] * 8))
+    (noisy,) = claims(trials_of(no_distillation=plain, pfd_positive=[0.9, 0.2] * 4, pfd_all=[0.5] * 8))
     assert noisy.measured.startswith("+10.0% [-")
     assert not noisy.held
 
@@ -60,7 +65,7 @@ def test_the_claim_holds_where_the_whole_interval_is_above_0() -> None:
 def test_the_report_shows_what_was_measured_beside_the_paper() -> None:
     settings = load_settings(str(CONFIG), LetorSettings)
     found = {"mq2008": trials_of(no_distillation=[0.4] * 8, pfd_positive=[0.5] * 8, pfd_all=[0.3] * 8)}
-    written = report(settings, found, quick=False)
+    written = EXPERIMENT.report(settings, found, quick=False)
     page = "\n".join(written.body)
     assert "Training groups that are positive: mq2008 25.0%." in page
     assert "Not at hand where this was made: yahoo, istella, web30k." in page
@@ -79,7 +84,7 @@ def test_the_report_shows_what_was_measured_beside_the_paper() -> None:
 @pytest.mark.timeout(900)
 def test_a_quick_run_trains_and_compares_the_three(tmp_path: Path) -> None:
     flags = ["--config", str(CONFIG), "--out", str(tmp_path), "--processes", "2", "--quick"]
-    command = [sys.executable, "-m", "experiments.unlabelled_groups", *flags]
+    command = [sys.executable, "-m", "experiments", "unlabelled_groups", *flags]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "says nothing of the methods" in (tmp_path / "unlabelled_groups.md").read_text()

@@ -1,9 +1,8 @@
-"""RankDistil's experiment: its students, agreement with a teacher by hand, its claims, tables and the command."""
+"""RankDistil's experiment: its students, its claims, tables and the command."""
 
 import json
 import subprocess
 import sys
-from itertools import permutations
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,22 +10,31 @@ import numpy as np
 import pytest
 import yaml
 
-from experiments.agreement import expected_random_in_order, expected_random_overlap, in_order, overlap
-from experiments.cells import load_settings
-from experiments.comparison import Measured, Trials
-from experiments.rank_distil import BASELINE, CUTOFFS, LOSSES, ROWS, STUDENTS, Settings, change, claims, report
+from experiments.rank_distil.rank_distil import (
+    BASELINE,
+    CUTOFFS,
+    EXPERIMENT,
+    LOSSES,
+    ROWS,
+    STUDENTS,
+    RankDistilSettings,
+    students_task,
+)
+from experiments.runner.comparison import TrialResult, Trials
+from experiments.runner.experiment import load_settings
+from experiments.runner.report import Claim
 from features.task import load_task, merged
 from trainer.config import load_config
-from trainer.recipes import RankDistilConfig
+from trainer.recipes import RankDistilConfig, settings_of_loss
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "experiments" / "configs" / "rank_distil.yaml"
 METRICS = ("ndcg", "precision", "recall", "overlap", "in_order")
 
 
 @pytest.fixture(scope="module")
-def settings() -> Settings:
-    return load_settings(str(CONFIG), Settings)
+def settings() -> RankDistilSettings:
+    return load_settings(str(CONFIG), RankDistilSettings)
 
 
 def trials(gains: dict[str, float], noise: float = 0.0) -> Trials:
@@ -45,19 +53,25 @@ def trials(gains: dict[str, float], noise: float = 0.0) -> Trials:
             }
         histories = {model: {"best_step": 20 * seed} for model in ROWS.values()}
         result = {"queries": queries, "per_group": per_group, "histories": histories}
-        measured.append(Measured(seed, {**result, "splits": {}, "seconds": 1.0}))
+        measured.append(TrialResult(seed, {**result, "splits": {}, "seconds": 1.0}))
     return Trials(measured)
 
 
+def claims(gains: dict[str, float], noise: float = 0.0) -> list[Claim]:
+    return EXPERIMENT.claims(load_settings(str(CONFIG), RankDistilSettings), {"small": trials(gains, noise)})
+
+
 def held(gains: dict[str, float], noise: float = 0.0) -> list[bool]:
-    return [claim.held for claim in claims("small", trials(gains, noise))]
+    return [claim.held for claim in claims(gains, noise)]
 
 
 # --- what is trained
 
 
-def test_every_loss_of_the_paper_has_a_student_and_all_else_is_alike(settings: Settings, tmp_path: Path) -> None:
-    task = merged(load_task(str(ROOT / "experiments" / "configs" / "mq2008.yaml")), change(settings))
+def test_every_loss_of_the_paper_has_a_student_and_the_students_differ_in_nothing_else(
+    settings: RankDistilSettings, tmp_path: Path
+) -> None:
+    task = merged(load_task(str(ROOT / "experiments" / "configs" / "mq2008.yaml")), students_task(settings))
     (tmp_path / "task.yaml").write_text(yaml.safe_dump(task))
     config = load_config(str(tmp_path / "task.yaml"))
     assert list(config.recipes) == list(STUDENTS.values())
@@ -70,48 +84,19 @@ def test_every_loss_of_the_paper_has_a_student_and_all_else_is_alike(settings: S
         **{loss: loss for loss in LOSSES.values()},
         "coupled_sampled": "coupled",
     }
-    assert len({knobs.model_copy(update={"loss": "coupled", "permutations": 0}) for knobs in distilled.values()}) == 1
+    for knobs in distilled.values():  # each has all of the shared settings that it uses
+        used = knobs.model_dump(include=set(settings_of_loss(knobs.loss)) & settings.rank_distil.keys())
+        assert used == {
+            name: value for name, value in settings.rank_distil.items() if name in settings_of_loss(knobs.loss)
+        }
     assert [name for name, knobs in distilled.items() if knobs.permutations] == ["coupled_sampled"]
     assert {knobs.top for knobs in distilled.values()} == {max(CUTOFFS)}  # the paper's p is at least k
-
-
-# --- agreement
-
-
-def test_agreement_of_four_items_by_hand() -> None:
-    # the teacher's order: 0, 1, 2, 3; the students': 0, 2, 1, 3 and 3, 0, 1, 2
-    teacher = np.array([[4.0, 3.0, 2.0, 1.0]] * 2)
-    student = np.array([[4.0, 2.0, 3.0, 1.0], [3.0, 2.0, 1.0, 4.0]])
-    mask = np.ones((2, 4), bool)
-    assert overlap(teacher, student, mask, 1).tolist() == [1.0, 0.0]
-    assert overlap(teacher, student, mask, 2).tolist() == [0.5, 0.5]
-    assert overlap(teacher, student, mask, 3) == pytest.approx([1.0, 2 / 3])
-    assert [in_order(teacher, student, mask, k).tolist() for k in (1, 2, 3)] == [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
-    assert in_order(teacher, teacher, mask, 4).tolist() == [1.0, 1.0]
-
-
-def test_padding_is_in_nobodys_top() -> None:
-    teacher, student = np.array([[1.0, 2.0, 9.0]]), np.array([[5.0, 1.0, 7.0]])
-    mask = np.array([[True, True, False]])
-    assert overlap(teacher, student, mask, 1).tolist() == [0.0]
-    assert overlap(teacher, student, mask, 5).tolist() == [1.0]  # both have the same two items
-    assert in_order(teacher, student, mask, 5).tolist() == [0.0]
-    assert in_order(teacher, np.array([[1.0, 2.0, -9.0]]), mask, 5).tolist() == [1.0]
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_a_random_order_agrees_as_the_mean_over_all_permutations(k: int) -> None:
-    orders = np.array([[*order, 9.0] for order in permutations([1.0, 2.0, 3.0, 4.0])])
-    mask = np.tile([True] * 4 + [False], (len(orders), 1))
-    teacher = np.tile([3.0, 1.0, 2.0, 4.0, 8.0], (len(orders), 1))
-    assert expected_random_overlap(mask[:1], k) == pytest.approx([overlap(teacher, orders, mask, k).mean()])
-    assert expected_random_in_order(mask[:1], k) == pytest.approx([in_order(teacher, orders, mask, k).mean()])
 
 
 # --- claims
 
 
-def test_claims_follow_their_rules() -> None:
+def test_claims_of_gains_hold_for_clear_gains_and_not_within_noise() -> None:
     of_losses = dict.fromkeys(LOSSES.values(), 0.1)
     assert held({**of_losses, "coupled_sampled": 0.1}) == [True] * 6
     assert held({}) == [False, False, False, False, False, True]
@@ -119,24 +104,24 @@ def test_claims_follow_their_rules() -> None:
     assert held({**of_losses, "coupled_sampled": 0.1}, noise=2.0) == [False, False, False, False, False, True]
 
 
-def test_one_loss_below_the_baseline_is_enough_and_is_named() -> None:
+def test_one_loss_below_the_baseline_refutes_the_claims_of_all_losses_and_is_named() -> None:
     gains = {**dict.fromkeys(LOSSES.values(), 0.1), "pairwise_hinge_hinge": -0.1, "coupled_sampled": 0.1}
-    ranked, kept, *others = claims("small", trials(gains))
+    ranked, kept, *others = claims(gains)
     assert not ranked.held
     assert not kept.held
     assert ranked.measured == "least certain, pairwise: hinge + hinge: -10.0% [-10.0%, -10.0%]"
     assert all(claim.held for claim in others)
 
 
-def test_sampling_that_ranks_otherwise_is_told_apart() -> None:
+def test_a_sampled_loss_that_ranks_better_does_not_pass_for_the_exact_one() -> None:
     assert held({**dict.fromkeys(LOSSES.values(), 0.1), "coupled_sampled": 0.2})[-1] is False
 
 
 # --- report
 
 
-def test_the_report_shows_every_model_and_no_figure_of_the_paper(settings: Settings) -> None:
-    made = report(settings, {"mq2008": trials({"coupled": 0.1})}, quick=False)
+def test_the_report_shows_every_model_and_no_figure_of_the_paper(settings: RankDistilSettings) -> None:
+    made = EXPERIMENT.report(settings, {"mq2008": trials({"coupled": 0.1})}, quick=False)
     page = "\n\n".join(made.body)
     for label in ROWS:
         assert page.count(f"| {label} ") == (2 if label == "the teacher*" else 3), label
@@ -150,7 +135,17 @@ def test_the_report_shows_every_model_and_no_figure_of_the_paper(settings: Setti
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_quick_run_writes_its_three_files(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "experiments.rank_distil", "--config", str(CONFIG), "--quick", "--processes", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "experiments",
+        "rank_distil",
+        "--config",
+        str(CONFIG),
+        "--quick",
+        "--processes",
+        "2",
+    ]
     done = subprocess.run([*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     content = json.loads((tmp_path / "results.json").read_text())

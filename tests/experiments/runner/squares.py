@@ -1,6 +1,6 @@
-"""A toy experiment: `python -m tests.experiments.squares --out DIR --processes 2 --cells 6 [--seconds 0.2]`.
+"""A toy experiment: `python -m tests.experiments.runner.squares --out DIR --processes 2 --cells 6 [--seconds 0.2]`.
 
-Its works note in a file beside `out` that they began a cell, so that a test can count what was computed.
+Its work writes the number of each cell that it begins into a file beside `out`: a test counts what was computed.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from experiments.cells import run_cells
+from experiments.runner.cells import run_cells
 from features.errors import InputError, exit_code_of
 
 
@@ -36,6 +36,10 @@ def square_or_fail(cell: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 def not_json(cell: dict[str, Any], _: Path) -> Any:
     return float("nan") if cell["number"] else {1, 2}
+
+
+def leave(cell: dict[str, Any], _: Path) -> None:
+    sys.exit(f"leaves at {cell['number']}")
 
 
 def threads(cell: dict[str, Any], _: Path) -> dict[str, str | None]:

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.comparison import Comparison, Measured, Trials, gain_cell
+from experiments.runner.comparison import Comparison, TrialResult, Trials, gain_cell
 
 
-def measured(seed: int, queries: list[str], **per_model: list[float]) -> Measured:
+def measured(seed: int, queries: list[str], **per_model: list[float]) -> TrialResult:
     result: dict[str, Any] = {"queries": queries, "per_group": {"ndcg@8": per_model}}
-    return Measured(seed, result)
+    return TrialResult(seed, result)
 
 
 def test_means_and_gains_are_over_all_groups_of_all_trials() -> None:
@@ -29,7 +29,7 @@ def test_a_query_that_comes_twice_in_a_trial_counts_twice() -> None:
     assert compared.mean("plain").value == pytest.approx(0.5)
 
 
-def test_a_constant_gain_has_no_width_for_models_are_resampled_alike() -> None:
+def test_the_interval_of_a_constant_gain_has_no_width() -> None:
     generator = np.random.default_rng(3)
     plain = generator.random(40)
     trials = [
@@ -39,7 +39,7 @@ def test_a_constant_gain_has_no_width_for_models_are_resampled_alike() -> None:
     assert (gain.low, gain.value, gain.high) == pytest.approx((1.0, 1.0, 1.0))
 
 
-def test_the_interval_knows_of_luck_that_all_groups_of_a_seed_share() -> None:
+def test_the_interval_includes_the_variation_between_seeds() -> None:
     # each seed shifts every query alike: over queries alone, no width at all would be seen
     shifts = [0.0, 0.1, 0.2, 0.3, 0.4]
     trials = [
@@ -52,7 +52,7 @@ def test_the_interval_knows_of_luck_that_all_groups_of_a_seed_share() -> None:
     assert 0.08 < mean.high - mean.value < 0.16
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_covers_the_true_mean_at_its_confidence_level() -> None:
     generator, covered, runs = np.random.default_rng(5), 0, 60
     for _ in range(runs):
         by_query, by_seed = generator.normal(0.0, 1.0, 40), generator.normal(0.0, 0.5, 10)
@@ -66,14 +66,14 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     assert covered >= 51
 
 
-def test_a_cell_tells_mean_and_gain() -> None:
+def test_a_table_cell_shows_mean_and_gain() -> None:
     trials = [measured(1, ["a", "b"], plain=[0.5, 0.5], twice=[1.0, 1.0])]
     compared = Comparison(trials, "ndcg@8")
     assert gain_cell(compared, "plain", None) == "0.500 [0.500, 0.500]"
     assert gain_cell(compared, "twice", "plain") == "1.000 [1.000, 1.000] (+100.0% [+100.0%, +100.0%])"
 
 
-def test_a_gain_over_nothing_is_not_a_number_and_a_cell_shows_none() -> None:
+def test_a_gain_over_a_mean_of_0_is_nan_and_is_shown_as_a_dash() -> None:
     compared = Comparison([measured(1, ["a", "b"], plain=[0.0, 0.0], half=[0.0, 1.0])], "ndcg@8")
     assert gain_cell(compared, "half", "plain") == "0.500 [0.000, 1.000] (-)"
     assert not compared.gain("half", "plain").low > 0.0
@@ -81,9 +81,9 @@ def test_a_gain_over_nothing_is_not_a_number_and_a_cell_shows_none() -> None:
     assert (unbounded.value, unbounded.low) == (-1.0, -1.0)
 
 
-def test_curves_end_with_the_shortest_and_sizes_are_means() -> None:
+def test_a_mean_curve_ends_with_the_shortest_one_and_split_sizes_are_means() -> None:
     trials = [
-        Measured(
+        TrialResult(
             seed,
             {
                 "queries": ["a"],

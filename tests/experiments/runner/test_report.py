@@ -3,6 +3,7 @@
 import json
 import platform
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from experiments.report import (
+from experiments.runner.report import (
     Claim,
     Estimate,
     Report,
@@ -23,15 +24,14 @@ from experiments.report import (
     percent,
     png,
     table,
-    write_report,
 )
 from features.errors import InputError
-from trainer.metrics import Interval
+from trainer.evaluation.metrics import Interval
 
 # --- statistics
 
 
-def test_an_estimate_of_four_values_by_hand() -> None:
+def test_an_estimate_of_four_values_is_as_computed_by_hand() -> None:
     # mean 3, squared deviations 4 + 1 + 0 + 9: their variance is 14 / 3, their mean's a quarter of that
     estimate = Estimate.of(np.array([1.0, 2.0, 3.0, 6.0]))
     assert estimate.value == 3.0
@@ -41,14 +41,14 @@ def test_an_estimate_of_four_values_by_hand() -> None:
     assert str(Estimate(256.158, 0.442)) == "256.16 ± 0.44"
 
 
-def test_clearly_above_takes_the_errors_of_both() -> None:
+def test_clearly_above_counts_the_errors_of_both_estimates() -> None:
     # errors 3 and 4 make 5 for the difference, so 15 is where clearly begins
     assert Estimate(25.1, 3.0).clearly_above(Estimate(10.0, 4.0))
     assert not Estimate(24.9, 3.0).clearly_above(Estimate(10.0, 4.0))
     assert not Estimate(10.0, 3.0).clearly_above(Estimate(25.1, 4.0))
 
 
-def test_a_relative_change_reads_with_its_interval_and_signs() -> None:
+def test_a_relative_change_is_shown_with_its_sign_and_interval() -> None:
     assert percent(Interval(0.0949, 0.0811, 0.1102)) == "+9.5% [+8.1%, +11.0%]"
     assert percent(Interval(-0.15, -0.2, 0.01)) == "-15.0% [-20.0%, +1.0%]"
 
@@ -56,7 +56,7 @@ def test_a_relative_change_reads_with_its_interval_and_signs() -> None:
 # --- Markdown
 
 
-def test_a_table_is_aligned_and_a_bar_in_a_cell_does_not_end_it() -> None:
+def test_the_columns_of_a_table_are_aligned_and_a_bar_in_a_cell_is_escaped() -> None:
     assert table(("method", "gain"), [("PFD", "+9.5%"), ("|v|²", "")]).splitlines() == [
         "| method | gain  |",
         "|--------|-------|",
@@ -70,7 +70,7 @@ def test_rows_of_different_length_are_an_error() -> None:
         table(("method", "gain"), [("PFD",)])
 
 
-def test_a_claim_that_did_not_hold_stands_out() -> None:
+def test_a_claim_that_did_not_hold_is_marked_in_bold() -> None:
     lines = claims_table([Claim("rises", "+2%", True), Claim("falls", "+2%", False)]).splitlines()
     assert lines[2:] == ["| rises | +2%      | yes    |", "| falls | +2%      | **no** |"]
 
@@ -94,7 +94,7 @@ def test_a_figure_shows_its_lines_and_their_bars() -> None:
     assert not red[:, drawn.shape[1] // 2 :].any()
 
 
-def test_a_mean_that_its_quantiles_miss_by_a_digit_can_be_drawn() -> None:
+def test_a_mean_just_outside_its_interval_can_be_drawn() -> None:
     _, (axes,) = panels(1)
     draw_line(axes, [0.0], [Interval(1.0, 1.0 + 1e-16 * 4, 1.0 - 1e-16 * 4)], "perfect")
     assert len(axes.containers) == 1
@@ -109,7 +109,6 @@ def report() -> Report:
     return Report(
         name="toy",
         title="A toy",
-        module="experiments.toy",
         packages=("numpy",),
         settings={"seed": 7, "widths": [8, 16]},
         results={"ndcg": {"PFD": [0.25, 0.5], "GenD": [0.125, 1.0]}},
@@ -119,12 +118,14 @@ def report() -> Report:
     )
 
 
-def test_the_three_files_say_what_was_found_and_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["toy.py", "--config", "toy.yaml", "--out", "a folder"])
-    write_report(report(), tmp_path / "new")
+def test_the_three_files_hold_the_results_and_how_they_were_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["__main__.py", "toy", "--config", "toy.yaml", "--out", "a folder"])
+    report().write(tmp_path / "new")
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["results.json", "toy.md", "toy.png"]
 
-    command = "python -m experiments.toy --config toy.yaml --out 'a folder'"
+    command = "python -m experiments toy --config toy.yaml --out 'a folder'"
     text = (tmp_path / "new" / "results.json").read_text()
     assert json.loads(text) == {
         "command": command,
@@ -140,12 +141,12 @@ def test_the_three_files_say_what_was_found_and_how(tmp_path: Path, monkeypatch:
     assert image.imread(tmp_path / "new" / "toy.png").ndim == 3
 
 
-def test_results_that_are_no_json_and_a_place_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+def test_results_that_are_not_json_and_an_unwritable_directory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Out of range float"):
-        write_report(Report(**{**vars(report()), "results": {"ndcg": float("nan")}}), tmp_path)
+        replace(report(), results={"ndcg": float("nan")}).write(tmp_path)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="cannot write"):
-        write_report(report(), tmp_path / "file")
+        report().write(tmp_path / "file")
 
 
 def test_the_environment_names_versions_and_nothing_of_the_machine() -> None:
@@ -154,4 +155,4 @@ def test_the_environment_names_versions_and_nothing_of_the_machine() -> None:
         "numpy": version("numpy"),
         "matplotlib": version("matplotlib"),
     }
-    assert command_line("experiments.toy", ["--quick"]) == "python -m experiments.toy --quick"
+    assert command_line(["toy", "--quick"]) == "python -m experiments toy --quick"

@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.letor import Fold, conversion
-from experiments.simulated_letor import QUERIES, write_simulated_set
-from experiments.trials import PLACE, run_trial, trial
+from experiments.letor.sets import DATA, Fold, conversion_job
+from experiments.letor.simulated import QUERIES, write_simulated_set
+from experiments.runner.trials import run_trial, trial
 from features.errors import InputError
 from features.task import Task, load_task, merged
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TEST_QUERIES = 300  # of the set's own 30 groups, a standard error is half of what there is to learn
 CHANGE: Task = {
     "seed": 3,
-    "data": {"dataset": f"{PLACE}/dataset", "relevance": None},
     "teachers": [{"name": "privileged", "sees": ["privileged"]}],
     "recipes": [{"name": "pfd", "teachers": ["privileged"]}],
     "evaluation": {"baseline": "pfd", "bootstrap_samples": 100},
@@ -35,7 +34,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         fold = Fold(**write_simulated_set(tmp_path_factory.mktemp("simulated")))
     task = merged(load_task(str(ROOT / "experiments" / "configs" / "mq2008.yaml")), CHANGE)
     lambdamart = {"rounds": 40, "patience": 10, "min_data_in_leaf": 5}
-    return dict(trial(task, [conversion(fold)], seed=3)) | {"lambdamart": lambdamart}
+    return dict(trial(task, [conversion_job(fold)], DATA, seed=3)) | {"lambdamart": lambdamart}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_lambdamart_learns_what_the_simulated_set_has_to_learn(result: dict[str,
 
 
 @pytest.mark.slow
-def test_what_an_earlier_run_has_made_is_not_made_again(
+def test_a_second_run_of_a_trial_reuses_its_datasets_and_models(
     cell: dict[str, Any], directory: Path, result: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     made = {path: path.stat().st_mtime_ns for path in directory.rglob("manifest.json")}
@@ -79,7 +78,7 @@ def test_what_an_earlier_run_has_made_is_not_made_again(
     assert "up to date" in capfd.readouterr().out
 
 
-def test_a_job_that_fails_says_which_and_why(cell: dict[str, Any], tmp_path: Path) -> None:
+def test_a_failed_job_is_reported_with_its_name_and_reason(cell: dict[str, Any], tmp_path: Path) -> None:
     broken = {**cell, "jobs": [["beam_jobs.letor_to_elwc", "--train", "absent.txt", *cell["jobs"][0][3:]]]}
     with pytest.raises(InputError, match=r"beam_jobs.letor_to_elwc: .*absent\.txt"):
         run_trial(broken, tmp_path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.sdr_toy import (
+from experiments.sdr.toy import (
     ALPHAS,
     BEST_ALPHA,
     INPUTS,
@@ -22,12 +22,12 @@ from experiments.sdr_toy import (
 )
 
 
-def test_the_teachers_minima_by_hand() -> None:
+def test_the_teachers_minima_are_as_computed_by_hand() -> None:
     # for 0 < b < 1 the errors are -2b, 1 - 2b and 2b; the derivative of half their squares is 12b - 2
     assert minima(LABELS) == [F(-1, 6), F(1, 6)]
 
 
-def test_the_papers_printed_numbers() -> None:
+def test_the_example_gives_the_papers_printed_numbers() -> None:
     assert [model(x, TEACHER) for x in INPUTS] == [F(5, 3), F(1, 3), F(7, 3)]
     student = Student(F(1, 2))
     assert student.labels == (F(11, 6), F(2, 3), F(13, 6))
@@ -45,7 +45,7 @@ def test_the_other_teacher_is_the_mirror_image() -> None:
 
 
 @pytest.mark.parametrize("alpha", [F(n, 20) for n in range(15)], ids=str)
-def test_below_the_best_alpha_the_students_solution_falls_in_a_line(alpha: F) -> None:
+def test_below_the_best_alpha_the_students_solution_falls_linearly(alpha: F) -> None:
     # labels a, b, c have the minimum (a + b - c) / 6 for 0 < b < 1, here ((1 - alpha) 1 - alpha / 3) / 6
     assert Student(alpha).solution == F(1, 6) - 2 * alpha / 9
 
@@ -66,7 +66,7 @@ def test_minima_are_where_a_search_finds_them(alpha: F) -> None:
     np.testing.assert_allclose(found, [float(b) for b in minima(Student(alpha).labels)], atol=step)
 
 
-def test_the_table_the_claim_and_the_figure_tell_it() -> None:
+def test_the_table_the_claim_and_the_figure_show_the_same_numbers() -> None:
     rows = toy_table().splitlines()
     assert len(rows) == 2 + len(ALPHAS)
     (shown,) = (row for row in rows if row.startswith("| 1/2 "))
