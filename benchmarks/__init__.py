@@ -1,1 +1,1 @@
-"""Speed against peers, as ratios in one run: `python -m benchmarks` prints one JSON line a figure."""
+"""Speed against peers, as ratios within one run: `python -m benchmarks` prints one JSON line per figure."""

@@ -1,12 +1,13 @@
-"""What joining requests into one call of the model saves: CPU time a request, beside the same requests one by one.
+"""CPU time per request saved by batching requests into one model call, against unbatched calls.
 
-The best case: requests of the same number of items, all there at the same time. CPU time is of all the process's
-threads, so what else the machine does hardly touches it.
+The best case: all requests have the same number of items and are available at once. CPU time covers all threads of
+the process, so other work on the machine hardly affects it.
 
 `python -m benchmarks.batching --export-dir build/demo/run/export`
 """
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -18,63 +19,70 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from benchmarks.figures import emit
-from benchmarks.serving import DEMO, question_of
+from benchmarks.serving import DEMO_EXPORT, request_with_items
 from features.errors import exit_code_of
-from serving.ask import first_question, newest_manifest
+from serving.models.loaded_model import LoadedModel, load
+from serving.observability.request_record import RequestRecord
+from serving.observability.trace_context import span_of
 from serving.problems import Problem
-from serving.record import Record
-from serving.schemas import RankRequest
-from serving.served import Served, load
+from serving.ranking.rank_request import RankRequest
 from serving.settings import Settings
-from serving.trace_context import span_of
+from serving.smoke_test import first_warm_up_request, newest_manifest
 
-TOGETHER = (2, 4, 8)  # requests in one call
-ITEMS = (10, 100)  # items a request
-ROUNDS = 15  # each figure is the median of so many; both ways take turns
-REQUESTS = {10: 48, 100: 16}  # a round
+_BATCH_SIZES = (2, 4, 8)  # requests in one call
+_ITEMS = (10, 100)  # items per request
+_ROUNDS = 15  # each figure is the median of the rounds; batch sizes take turns
+_REQUESTS = {10: 48, 100: 16}  # items -> requests per round
 
 
 def bench_batching(export_dir: Path, backend: str) -> None:
-    """Emits milliseconds of CPU a request. Errors: InputError without an export to serve."""
+    """Emits CPU milliseconds per request. Errors: InputError without an export to serve."""
     manifest = newest_manifest(export_dir)
-    samples = [sample for sample in manifest.warm_up if sample.get("items")] or [first_question(manifest)]
+    samples = [sample for sample in manifest.warm_up if sample.get("items")] or [first_warm_up_request(manifest)]
     version = max(int(path.name) for path in export_dir.iterdir() if path.name.isdecimal())
     served = load(Settings(export_dir=str(export_dir), backend=backend), version)
-    for items in ITEMS:
-        asked = [served.reader.check(question_of(samples[n % len(samples)], items)) for n in range(REQUESTS[items])]
-        taken = _in_turns({together: partial(_rank, served, asked, together) for together in (1, *TOGETHER)})
-        alone = taken[1] / len(asked)
-        for together, milliseconds in taken.items():
-            name = f"{backend}_{items}_items_{together}_together"
-            emit(name, milliseconds / len(asked), "CPU ms/request", peer=alone)
+    for items in _ITEMS:
+        bodies = [request_with_items(samples[n % len(samples)], items) for n in range(_REQUESTS[items])]
+        requests = [served.reader.read(json.dumps(body).encode()) for body in bodies]
+        medians = _median_cpu_ms(
+            {batch_size: partial(_rank, served, requests, batch_size) for batch_size in (1, *_BATCH_SIZES)}
+        )
+        unbatched = medians[1] / len(requests)
+        for batch_size, milliseconds in medians.items():
+            name = f"{backend}_{items}_items_{batch_size}_together"
+            emit(name, milliseconds / len(requests), "CPU ms/request", peer=unbatched)
 
 
-def _rank(served: Served, asked: list[RankRequest], together: int) -> None:
-    """All of them, so many in a call. Errors: Problem."""
-    for start in range(0, len(asked), together):
-        for ranking in served.ranker.rank(asked[start : start + together], Record("benchmark", span_of(""))):
+def _rank(served: LoadedModel, requests: list[RankRequest], batch_size: int) -> None:
+    """Ranks all requests, `batch_size` per call. Errors: Problem."""
+    for start in range(0, len(requests), batch_size):
+        for ranking in served.ranker.rank(
+            requests[start : start + batch_size], RequestRecord("benchmark", span_of(""))
+        ):
             if isinstance(ranking, Problem):
                 raise ranking
 
 
-def _in_turns(calls: dict[int, Callable[[], None]]) -> dict[int, float]:
-    """The median milliseconds of CPU of each, called in turns."""
+def _median_cpu_ms(calls: dict[int, Callable[[], None]]) -> dict[int, float]:
+    """The median CPU milliseconds of each call; the calls take turns."""
     rounds: dict[int, list[float]] = {name: [] for name in calls}
-    for _ in range(1 + ROUNDS):
+    for _ in range(1 + _ROUNDS):
         for name, call in calls.items():
-            began = time.process_time()
+            started = time.process_time()
             call()
-            rounds[name].append(1000 * (time.process_time() - began))
-    return {name: statistics.median(taken[1:]) for name, taken in rounds.items()}
+            rounds[name].append(1000 * (time.process_time() - started))
+    return {name: statistics.median(times[1:]) for name, times in rounds.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.batching",
-        description="CPU time of requests scored in one call, beside the same one by one.",
+        description="CPU time per request of batched model calls, against unbatched calls.",
         epilog="example: python -m benchmarks.batching --backend litert",
     )
-    parser.add_argument("--export-dir", type=Path, default=DEMO, help=f"exported versions (default {DEMO})")
+    parser.add_argument(
+        "--export-dir", type=Path, default=DEMO_EXPORT, help=f"exported versions (default {DEMO_EXPORT})"
+    )
     parser.add_argument("--backend", default="embedded", help="embedded (the default) or litert")
     given = parser.parse_args()
     bench_batching(given.export_dir, given.backend)

@@ -1,4 +1,4 @@
-"""A benchmark's figure: one JSON line, so that runs can be kept and compared."""
+"""Prints a benchmark's figure as one JSON line, so that runs can be stored and compared."""
 
 import json
 
@@ -11,5 +11,5 @@ def emit(name: str, value: float, unit: str, peer: float | None = None) -> None:
 
 
 def _rounded(number: float | None) -> float | None:
-    """Four significant digits: a benchmark knows no more."""
+    """Rounds to four significant digits, the precision of a benchmark."""
     return None if number is None else float(f"{number:.4g}")

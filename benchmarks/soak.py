@@ -1,7 +1,7 @@
-"""Memory of a gateway under load, minute by minute: exit code 1 where RSS grows by more than 2% after the warm-up.
+"""Memory of a gateway under load, per minute; exits 1 if RSS grows by more than 2% after the warm-up.
 
-The load is open loop (see benchmarks.load) at 75% of the measured capacity; no two requests have the same texts. The
-gateway has one core and this program another. `litert` may keep 16 MiB of texts, which the warm-up fills.
+The load is open loop (see benchmarks.load) at 75% of the measured capacity, with random texts. The gateway has one
+core and this program another. The text cache of `litert` is limited to 16 MiB, which the warm-up fills.
 """
 
 import argparse
@@ -20,33 +20,33 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import yaml
 
 from benchmarks.figures import emit
-from benchmarks.load import OK, Load, pinned_gateway
-from benchmarks.serving import DEMO
+from benchmarks.load import OK, LoadGenerator, pinned_gateway
+from benchmarks.serving import DEMO_EXPORT
 from features.errors import InputError, exit_code_of
 from features.manifest import ModelManifest
-from serving.ask import first_question, newest_manifest
+from serving.smoke_test import first_warm_up_request, newest_manifest
 
-SHARE = 0.75  # of capacity
-MOST_GROWTH = 1.02
-MOST_ITEMS = 100
-CAPACITY_SECONDS = 10.0
-SETTINGS = {"litert": {"kept_bytes": 16 << 20}}
+_LOAD_SHARE = 0.75  # of capacity
+_MAX_GROWTH = 1.02
+_MAX_ITEMS = 100
+_CAPACITY_SECONDS = 10.0
+_SETTINGS = {"litert": {"cache_bytes": 16 << 20}}
 
 
 def varied_bodies(manifest: ModelManifest) -> Iterator[bytes]:
-    """Requests in the shape of the first, of 1 to MOST_ITEMS items; their texts are words of all, by chance."""
-    sample, chance = first_question(manifest), random.Random(7)
+    """Yields requests shaped like the first sample, with 1 to _MAX_ITEMS items and random words of all samples."""
+    sample, rng = first_warm_up_request(manifest), random.Random(7)
     words = sorted({word for request in manifest.warm_up for text in _texts(request) for word in text.split()})
 
     def varied(value: Any) -> Any:
         if isinstance(value, str):
-            return " ".join(chance.choices(words, k=max(len(value.split()), 1) + chance.randrange(4)))
+            return " ".join(rng.choices(words, k=max(len(value.split()), 1) + rng.randrange(4)))
         if isinstance(value, dict):
             return {name: varied(member) for name, member in value.items() if name not in ("id", "items")}
         return value
 
     while True:
-        items = chance.choices(sample["items"], k=chance.randint(1, MOST_ITEMS))
+        items = rng.choices(sample["items"], k=rng.randint(1, _MAX_ITEMS))
         yield json.dumps({**varied(sample), "items": [varied(item) for item in items]}).encode()
 
 
@@ -59,7 +59,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def memory_of_children() -> dict[str, float]:
-    """MiB of all processes below this one: resident, and with shared pages divided by those who share them."""
+    """MiB of all descendant processes: RSS, and PSS, which divides shared pages among their users."""
     total = {"rss": 0.0, "pss": 0.0}
     for pid in _descendants(os.getpid()):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -77,27 +77,27 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 async def soak(address: str, manifest: ModelManifest, warm_up: float, minutes: int) -> float:
-    """Emits the memory after the warm-up and after each minute. Returns RSS at the end as a share of the first.
+    """Emits the memory after the warm-up and after each minute. Returns the ratio of the last RSS to the first.
 
-    PSS moves with whoever else maps the same libraries, so it is told but does not decide.
+    PSS depends on other processes that map the same libraries, so it is emitted but not checked.
     """
-    load = Load(address, varied_bodies(manifest))
-    rate = SHARE * await load.one_after_another(CAPACITY_SECONDS)
+    load = LoadGenerator(address, varied_bodies(manifest))
+    rate = _LOAD_SHARE * await load.closed_loop(_CAPACITY_SECONDS)
     emit("soak_load", rate, "requests/s")
-    await load.by_chance(rate, 60 * warm_up)
-    before = now = _told("soak_after_warm_up", {})
+    await load.open_loop(rate, 60 * warm_up)
+    before = now = _emit_memory("soak_after_warm_up", {})
     for minute in range(1, minutes + 1):
-        answers = await load.by_chance(rate, 60.0)
-        now = _told(f"soak_minute_{minute}", before)
+        answers = await load.open_loop(rate, 60.0)
+        now = _emit_memory(f"soak_minute_{minute}", before)
         emit(f"soak_minute_{minute}_refused", sum(a.status != OK for a in answers) / len(answers), "share")
     return now["rss"] / before["rss"]
 
 
-def _told(name: str, before: dict[str, float]) -> dict[str, float]:
-    found = memory_of_children()
-    for kind, mebibytes in found.items():
+def _emit_memory(name: str, before: dict[str, float]) -> dict[str, float]:
+    memory = memory_of_children()
+    for kind, mebibytes in memory.items():
         emit(f"{name}_{kind}", mebibytes, "MiB", peer=before.get(kind))
-    return found
+    return memory
 
 
 def main() -> None:
@@ -107,9 +107,11 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="example: python -m benchmarks.soak --minutes 10 --backend litert",
     )
-    parser.add_argument("--export-dir", type=Path, default=DEMO, help=f"exported versions (default {DEMO})")
+    parser.add_argument(
+        "--export-dir", type=Path, default=DEMO_EXPORT, help=f"exported versions (default {DEMO_EXPORT})"
+    )
     parser.add_argument("--backend", default="embedded", help="embedded (the default) or litert")
-    parser.add_argument("--warm-up", type=float, default=2.0, help="minutes before the first look (default 2)")
+    parser.add_argument("--warm-up", type=float, default=2.0, help="minutes before the first measurement (default 2)")
     parser.add_argument("--minutes", type=int, default=10, help="minutes after it (default 10)")
     given = parser.parse_args()
     if given.minutes < 1:
@@ -117,12 +119,12 @@ def main() -> None:
     manifest = newest_manifest(given.export_dir)
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder, "settings.yaml")
-        settings.write_text(yaml.safe_dump({**SETTINGS, "backend": given.backend}))
+        settings.write_text(yaml.safe_dump({**_SETTINGS, "backend": given.backend}))
         with pinned_gateway(given.export_dir, settings) as address:
             grown = asyncio.run(soak(address, manifest, given.warm_up, given.minutes))
-    if grown > MOST_GROWTH:
-        told = f"RSS grew by {grown - 1:.1%} after the warm-up, expected at most {MOST_GROWTH - 1:.0%}"
-        print(f"error: {told}", file=sys.stderr)
+    if grown > _MAX_GROWTH:
+        message = f"RSS grew by {grown - 1:.1%} after the warm-up, expected at most {_MAX_GROWTH - 1:.0%}"
+        print(f"error: {message}", file=sys.stderr)
         sys.exit(1)
 
 

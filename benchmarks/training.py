@@ -1,7 +1,7 @@
-"""Training speed of the demo's student: pairs/s through the whole input path, against its bare step.
+"""Training speed of the demo's student: pairs/s through the input pipeline, against the bare training step.
 
-Needs a dataset: `make demo` first. The peer takes the same step on one batch that stays in memory, so the ratio is the
-share of the bare speed that reading, bucketing and batching leave.
+Needs the output of `make demo`. The peer runs the same step on batches in memory, so the ratio is the share of the
+bare speed that remains after reading, bucketing and batching.
 """
 
 import argparse
@@ -19,31 +19,32 @@ import tensorflow as tf
 from benchmarks.figures import emit
 from features.errors import exit_code_of
 from trainer.config import load_config
-from trainer.data import training_batches, with_label
-from trainer.distillation import Objective
-from trainer.losses import LOSSES
-from trainer.run import Run
-from trainer.training import Training
+from trainer.data.batches import training_batches, with_label
+from trainer.losses.distillation import Objective
+from trainer.losses.ranking import LOSSES
+from trainer.pipeline.inputs import DataPaths
+from trainer.pipeline.run import Run
+from trainer.training.fit_ranker import Training
 
-GROUPS = 4000  # training groups read
-WARM_UP_STEPS, STEPS, RUNS = 10, 30, 5
+_GROUPS = 4000  # training groups read
+_WARM_UP_STEPS, _STEPS, _RUNS = 10, 30, 5
 
 
-def bench_training(config_path: str, workdir: str) -> None:
-    """Emits `training_pairs_per_second`, the median of several runs that alternate with the peer's."""
+def bench_training(config_path: str, data: DataPaths, workdir: str) -> None:
+    """Emits `training_pairs_per_second`, the median of runs that alternate with the peer's."""
     config = load_config(config_path)
-    run = Run(config, workdir)
-    groups = with_label(run.train.groups.take(GROUPS), config.spec.label.name).cache()
+    run = Run(config, data, workdir)
+    groups = with_label(run.train.groups.take(_GROUPS), config.spec.label.name).cache()
     objective = Objective(LOSSES[config.training.loss])
     training = Training(run.new_ranker(training=config.training), config.training, objective, run.strategy)
     batches = iter(training_batches(groups, config.training.batch_groups, config.seed))
     in_memory = [next(batches) for _ in range(8)]
     step = tf.function(lambda batch: run.strategy.run(training.train_step, args=(batch,)), reduce_retracing=True)
-    _pairs_per_second(step, batches, WARM_UP_STEPS)
+    _pairs_per_second(step, batches, _WARM_UP_STEPS)
     ours, bare = [], []
-    for _ in range(RUNS):
-        ours.append(_pairs_per_second(step, batches, STEPS))
-        bare.append(_pairs_per_second(step, cycle(in_memory), STEPS))
+    for _ in range(_RUNS):
+        ours.append(_pairs_per_second(step, batches, _STEPS))
+        bare.append(_pairs_per_second(step, cycle(in_memory), _STEPS))
     emit("training_pairs_per_second", median(ours), "pairs/s", peer=median(bare))
 
 
@@ -63,7 +64,8 @@ def main() -> None:
         epilog="example, after `make demo`: python -m benchmarks.training",
     )
     parser.parse_args()
-    bench_training("configs/product_search.yaml", "build/demo/run")
+    data = DataPaths("build/demo/dataset", "build/demo/vocabulary")
+    bench_training("configs/product_search.yaml", data, "build/demo/run")
 
 
 if __name__ == "__main__":

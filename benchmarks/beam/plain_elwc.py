@@ -1,7 +1,7 @@
-"""The peer of build_elwc: one straight Python program for the demo's features, with all in memory and no framework.
+"""The peer of build_elwc: a plain Python program for the demo's features, in memory and without a framework.
 
-Same JSON parser, join, attribution, split, order, protobuf objects, framing and compression, so the same records; its
-statistics are plain sums. It checks no values, keeps no dead letters, and does not survive a damaged line.
+It uses the same JSON parser, join, attribution, split, order, protobuf messages, framing and compression, so it writes
+the same records; its statistics are plain sums. It validates no values, has no dead letters and fails on a bad line.
 """
 
 import contextlib
@@ -19,16 +19,16 @@ import orjson
 
 from protos import elwc_pb2
 
-KINDS = ("click", "add_to_cart", "purchase")
-Event = dict[str, Any]
+_KINDS = ("click", "add_to_cart", "purchase")
+_Event = dict[str, Any]
 
 
-def convert(
+def build_dataset_plainly(
     logs: list[Path], products: Path, output: Path, seed: int, edges: tuple[float, float], windows_ms: dict[str, int]
 ) -> int:
     """Writes output/<split>/<view>.tfrecord.gz. Returns the number of query-item pairs."""
     titles = {row["item_id"]: row["title"] for row in map(orjson.loads, _lines(products))}
-    requests: dict[str, list[Event]] = defaultdict(list)
+    requests: dict[str, list[_Event]] = defaultdict(list)
     for path in logs:
         for line in _lines(path):
             event = orjson.loads(line)
@@ -63,8 +63,8 @@ def _open_outputs(output: Path, outputs: contextlib.ExitStack) -> dict[tuple[str
 
 
 def _group(
-    request: str, events: list[Event], titles: dict[str, str], windows_ms: dict[str, int], seed: int
-) -> tuple[str, list[Event]]:
+    request: str, events: list[_Event], titles: dict[str, str], windows_ms: dict[str, int], seed: int
+) -> tuple[str, list[_Event]]:
     unique = {event["event_id"]: event for event in sorted(events, key=lambda event: -event["timestamp_ms"])}
     shown = next(event for event in unique.values() if "impression" in event)
     items = {
@@ -72,12 +72,12 @@ def _group(
             "item_id": item["item_id"],
             "title": titles[item["item_id"]],
             "position": item["position"],
-            **dict.fromkeys(KINDS, 0),
+            **dict.fromkeys(_KINDS, 0),
         }
         for item in shown["impression"]["items"]
     }
     for event in unique.values():
-        for kind in KINDS:
+        for kind in _KINDS:
             if kind in event and 0 <= event["timestamp_ms"] - shown["timestamp_ms"] <= windows_ms[kind]:
                 items[event[kind]["item_id"]][kind] = 1
     started = hashlib.blake2b(f"order\x1f{seed}\x1f{request}\x1f".encode(), digest_size=8)
@@ -96,7 +96,7 @@ def _split(query: str, seed: int, edges: tuple[float, float]) -> str:
     return "train" if share < edges[0] else "valid" if share < edges[1] else "test"
 
 
-def _encode(request: str, query: str, items: list[Event], view: str) -> bytes:
+def _encode(request: str, query: str, items: list[_Event], view: str) -> bytes:
     message = elwc_pb2.ExampleListWithContext()
     context = message.context.features.feature
     if view == "training":
@@ -107,7 +107,7 @@ def _encode(request: str, query: str, items: list[Event], view: str) -> bytes:
         features["title"].bytes_list.value.append(item["title"].encode())
         if view == "training":
             features["item_id"].bytes_list.value.append(item["item_id"].encode())
-            for name in ("position", *KINDS):
+            for name in ("position", *_KINDS):
                 features[name].int64_list.value.append(item[name])
     return message.SerializeToString(deterministic=True)
 
@@ -122,10 +122,10 @@ def _checksum(content: bytes) -> bytes:
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _count(statistics: Counter[str], items: list[Event]) -> None:
+def _count(statistics: Counter[str], items: list[_Event]) -> None:
     statistics["groups"] += 1
     statistics["with label"] += any(item["purchase"] for item in items)
-    for name in ("position", *KINDS):
+    for name in ("position", *_KINDS):
         column = [item[name] for item in items]
         statistics[f"{name} sum"] += sum(column)
         statistics[f"{name} squares"] += sum(value * value for value in column)
@@ -133,8 +133,8 @@ def _count(statistics: Counter[str], items: list[Event]) -> None:
     statistics["title longest"] = max(statistics["title longest"], max(len(item["title"]) for item in items))
 
 
-def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What `convert` needs of a dataset manifest's options."""
+def conversion_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `build_dataset_plainly` from a dataset manifest's options."""
     splits, windows = options["splits"], options["windows_hours"]
     return {
         "seed": options["seed"],

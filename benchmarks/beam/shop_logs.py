@@ -1,4 +1,4 @@
-"""A made-up shop's logs for benchmarks: requests of 16 items, a few interactions, a product table."""
+"""Random shop logs for benchmarks: requests of 16 items, few interactions, a product table."""
 
 import random
 from collections.abc import Iterable
@@ -8,36 +8,36 @@ from typing import Any
 import orjson
 from isal import igzip
 
-ITEMS = 16  # a request
-PRODUCTS = 20_000
-FILES = 4  # at least
-REQUESTS_A_FILE = 20_000  # at most
-NOON = 1_718_000_000_000  # milliseconds
-PROBABILITIES = {"click": 0.04, "add_to_cart": 0.01, "purchase": 0.005}  # of each for an item
+ITEMS_PER_REQUEST = 16
+_PRODUCTS = 20_000
+_MIN_FILES = 4
+_MAX_REQUESTS_PER_FILE = 20_000
+_START_MS = 1_718_000_000_000  # milliseconds
+_PROBABILITIES = {"click": 0.04, "add_to_cart": 0.01, "purchase": 0.005}  # per item
 
 
 def write_logs(folder: Path, requests: int) -> None:
     """Writes events-*.jsonl.gz and products.jsonl.gz."""
-    chance = random.Random(0)
-    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(3, 9))) for _ in range(3000)]
-    products = [{"item_id": f"p{n}", "title": " ".join(chance.choices(words, k=8))} for n in range(PRODUCTS)]
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, 9))) for _ in range(3000)]
+    products = [{"item_id": f"p{n}", "title": " ".join(rng.choices(words, k=8))} for n in range(_PRODUCTS)]
     _write(folder / "products.jsonl.gz", products)
-    files = max(FILES, -(-requests // REQUESTS_A_FILE))
+    files = max(_MIN_FILES, -(-requests // _MAX_REQUESTS_PER_FILE))
     for file in range(files):
-        events = (event for n in range(file, requests, files) for event in _request(n, words, chance))
+        events = (event for n in range(file, requests, files) for event in _request(n, words, rng))
         _write(folder / f"events-{file:03d}.jsonl.gz", events)
 
 
-def _request(number: int, words: list[str], chance: random.Random) -> list[dict[str, Any]]:
-    items = [f"p{place}" for place in chance.sample(range(PRODUCTS), ITEMS)]
+def _request(number: int, words: list[str], rng: random.Random) -> list[dict[str, Any]]:
+    items = [f"p{place}" for place in rng.sample(range(_PRODUCTS), ITEMS_PER_REQUEST)]
     shown = [{"item_id": item, "position": place} for place, item in enumerate(items)]
-    events: list[dict[str, Any]] = [{"impression": {"query": " ".join(chance.choices(words, k=2)), "items": shown}}]
+    events: list[dict[str, Any]] = [{"impression": {"query": " ".join(rng.choices(words, k=2)), "items": shown}}]
     events += [
-        {kind: {"item_id": item}} for item in items for kind, share in PROBABILITIES.items() if chance.random() < share
+        {kind: {"item_id": item}} for item in items for kind, share in _PROBABILITIES.items() if rng.random() < share
     ]
     request = {"request_id": f"r{number}", "user_id": f"u{number % 1000}"}
     return [
-        {"event_id": f"r{number}.{place}", "timestamp_ms": NOON + place * 1000, **request, **event}
+        {"event_id": f"r{number}.{place}", "timestamp_ms": _START_MS + place * 1000, **request, **event}
         for place, event in enumerate(events)
     ]
 

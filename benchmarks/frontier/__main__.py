@@ -1,14 +1,13 @@
-"""What split layers cost in NDCG and bring in speed: a student of three layers with 0, 1 and 2 of them split.
+"""NDCG cost and speed gain of split layers: a three-layer student with 0, 1 and 2 split layers.
 
-Each is trained, which takes many minutes on two cores and is kept, exported, and asked over HTTP, by the backend
-`litert`, for 100 titles: with titles that come again, whose tokens and states the gateway has kept, and with titles
-that it has not seen. Pairs a second over HTTP are what four clients get who ask one request after another; the
-milliseconds are those of one client alone. Beside that stands the bare call, tokens and states of titles ready, and
-for the student without split layers ONNX Runtime's bare call with int8 weights, and the bare call with tokenising. The
-gateway has one core, this program another.
+Each student is trained once (many minutes on two cores), exported and served by the backend `litert`. Requests have 100
+titles: either repeated titles, whose tokens and states are cached by the gateway, or new titles. Pairs/s over HTTP are
+the throughput of four closed-loop clients; milliseconds are the latency of a single client. The peers are the bare
+model call with tokens and states ready, and for the student without split layers also ONNX Runtime's bare call with
+int8 weights and the bare call including tokenisation. The gateway has one core and this program another.
 
-On what `make demo` built. With --judged-pairs on what `make demo-esci` built, and with titles of that file: for speed
-alone, with layers twice as wide, trained for a moment, since good scores take as long as bad ones.
+Uses the output of `make demo`. With --judged-pairs it uses the output of `make demo-esci` and titles of that file, with
+layers twice as wide and few training steps: only speed is measured, which does not depend on the weights.
 """
 
 import argparse
@@ -26,6 +25,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import astuple
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -33,142 +33,156 @@ from urllib.parse import urlsplit
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from benchmarks.bare_student import BareStudent
 from benchmarks.figures import emit
-from benchmarks.load import Load, pinned_gateway
-from benchmarks.serving import http_call, milliseconds_of, percentile, question_of
+from benchmarks.frontier.bare_student import BareStudent
+from benchmarks.load import LoadGenerator, pinned_gateway
+from benchmarks.serving import http_call, milliseconds_of, percentile, request_with_items
 from features.errors import InputError, exit_code_of
-from serving.ask import first_question, newest_manifest
+from serving.smoke_test import first_warm_up_request, newest_manifest
 from trainer.config import load_config
-from trainer.run import Run
+from trainer.pipeline.inputs import DataPaths
+from trainer.pipeline.run import Run
 
-LAYERS = 3
-ITEMS = 100  # a request
-QUESTIONS = 20  # that come again
-ROUNDS, CALLS, SECONDS = 5, 20, 2.0  # the engines take turns; calls a round; of clients that ask, a round
+_LAYERS = 3
+_ITEMS = 100  # per request
+_BODIES = 20  # distinct requests that are repeated
+_ROUNDS, _CALLS, _SECONDS = 5, 20, 2.0  # the engines take turns; calls and seconds are per round
 
-SETTINGS = {"backend": "litert"}
+_SETTINGS = {"backend": "litert"}
 
-Question = dict[str, Any]  # in the shape of /rank
-Call = Callable[[], object]
+_RequestBody = dict[str, Any]  # in the shape of /rank
+_Call = Callable[[], object]
 
 
-class Students(NamedTuple):
+class StudentTraining(NamedTuple):
     task: Path
-    sizes: dict[str, int]  # where they differ from the task's
+    data: DataPaths  # output of `make demo` or `make demo-esci`
+    sizes: dict[str, int]  # overrides of the task's sizes
     steps: int
-    largest_ndcg_change: float = 0.002  # that lets int8 pass
+    largest_ndcg_change: float = 0.002  # tolerance for int8
 
 
-DEMO = Students(Path("configs/product_search.yaml"), {}, steps=1500)
-# trained for a moment, it puts items in an order that means nothing, and that a trifle changes
-ESCI = Students(Path("configs/esci.yaml"), {"width": 128, "feed_forward": 512}, steps=20, largest_ndcg_change=0.1)
+_DEMO = StudentTraining(
+    Path("configs/product_search.yaml"), DataPaths("build/demo/dataset", "build/demo/vocabulary"), {}, steps=1500
+)
+# after few steps the order of items is nearly random and sensitive to rounding: a large tolerance
+_ESCI = StudentTraining(
+    Path("configs/esci.yaml"),
+    DataPaths("build/esci/dataset", "build/esci/vocabulary"),
+    {"width": 128, "feed_forward": 512},
+    steps=20,
+    largest_ndcg_change=0.1,
+)
 
 
-def trained(students: Students, split_layers: int) -> Path:
-    """The run of the task with this student alone; what is trained already is not trained again."""
+def _train_student(students: StudentTraining, split_layers: int) -> Path:
+    """Trains this student alone, unless its run is up to date. Returns the run's directory."""
     folder = Path("build/frontier", students.task.stem)
     config, workdir = folder / f"split_{split_layers}.yaml", folder / f"split_{split_layers}"
     changes = {
         "extends": str(students.task.resolve()),
-        "name": f"split_{split_layers}",
-        "student": {"layers": LAYERS, "split_layers": split_layers, **students.sizes},
+        "student": {"layers": _LAYERS, "split_layers": split_layers, **students.sizes},
         "training": {"steps": students.steps},
         "evaluation": {"baseline": "student"},
         "export": {"largest_ndcg_change": students.largest_ndcg_change},
         "recipes": [{"name": "student", "teachers": ["position", "click", "add"], "teacher_weights": [6, 1, 1]}],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    config.write_text(json.dumps(changes))  # YAML, too
-    command = [sys.executable, "-m", "trainer", "fit", "--config", str(config), "--workdir", str(workdir)]
+    config.write_text(json.dumps(changes))  # JSON is YAML
+    dataset, vocabulary, _ = astuple(students.data)
+    inputs = ["--config", str(config), "--dataset", dataset, "--vocabulary", vocabulary]
+    command = [sys.executable, "-m", "trainer", "fit", *inputs, "--workdir", str(workdir)]
     subprocess.run(command, check=True, stdout=sys.stderr)
     return workdir
 
 
-def judged_questions(judged_pairs: Path) -> list[Question]:
-    """Queries of the file, each with titles drawn from all of it."""
+def _judged_bodies(judged_pairs: Path) -> list[_RequestBody]:
+    """Requests with queries of the file and titles drawn from the whole file."""
     try:
         with gzip.open(judged_pairs, "rt", encoding="utf-8", newline="") as lines:
             pairs = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     except OSError as error:
         raise InputError(f"cannot read {judged_pairs} ({error}), expected the pairs of `make demo-esci`") from None
-    chance, titles = random.Random(7), sorted({pair["title"] for pair in pairs})
-    queries = chance.sample(sorted({pair["query"] for pair in pairs}), QUESTIONS)
-    return [_question(query, chance.sample(titles, ITEMS)) for query in queries]
+    rng, titles = random.Random(7), sorted({pair["title"] for pair in pairs})
+    queries = rng.sample(sorted({pair["query"] for pair in pairs}), _BODIES)
+    return [_request_body(query, rng.sample(titles, _ITEMS)) for query in queries]
 
 
-def _question(query: str, titles: Sequence[str]) -> Question:
+def _request_body(query: str, titles: Sequence[str]) -> _RequestBody:
     return {"query": query, "items": [{"id": str(number), "title": title} for number, title in enumerate(titles)]}
 
 
-def with_new_titles(questions: Sequence[Question]) -> Iterator[Question]:
-    """The questions again and again, each time with titles that nobody has seen before."""
-    for number, question in enumerate(itertools.cycle(questions)):
-        yield _question(question["query"], [f"{number} {item['title']}" for item in question["items"]])
+def _with_new_titles(bodies: Sequence[_RequestBody]) -> Iterator[_RequestBody]:
+    """Repeats the requests endlessly, each time with new titles."""
+    for number, body in enumerate(itertools.cycle(bodies)):
+        yield _request_body(body["query"], [f"{number} {item['title']}" for item in body["items"]])
 
 
-def rate(address: str, bodies: Iterator[bytes]) -> float:
-    """Requests a second. What the gateway keeps of titles is kept when it is measured."""
-    load = Load(address, bodies)
+def _requests_per_second(address: str, bodies: Iterator[bytes]) -> float:
+    """Requests/s of closed-loop clients, measured after the gateway's caches are warm."""
+    load = LoadGenerator(address, bodies)
 
     async def measured() -> float:
-        await load.one_after_another(SECONDS / 4)  # not counted
-        return await load.one_after_another(SECONDS)
+        await load.closed_loop(_SECONDS / 4)  # not counted
+        return await load.closed_loop(_SECONDS)
 
     return asyncio.run(measured())
 
 
-def bare_calls(run: Run, questions: Sequence[Question]) -> dict[str, Call]:
-    """Without a gateway, and without split layers the peers'."""
+def _bare_calls(run: Run, bodies: Sequence[_RequestBody]) -> dict[str, _Call]:
+    """Model calls without a gateway; for the student without split layers also the peers' calls."""
     student = BareStudent(run)
-    print(f"{run.workdir}: {student.precision}, the fastest here of what agrees with the student", file=sys.stderr)
-    texts = [(question["query"], [item["title"] for item in question["items"]]) for question in questions]
-    ready = [student.tokenised(*of_question) for of_question in texts]
+    print(
+        f"{run.workdir}: {student.precision} is the fastest precision here that agrees with the student",
+        file=sys.stderr,
+    )
+    texts = [(body["query"], [item["title"] for item in body["items"]]) for body in bodies]
+    ready = [student.tokenise(*text) for text in texts]
     score = student.engine.score
     if student.graphs.split:
-        kept = [student.engine.item_states(question.items) for question in ready]
-        asked = itertools.cycle(zip(ready, kept, strict=True))
+        kept = [student.engine.item_states(request.items) for request in ready]
+        requests = itertools.cycle(zip(ready, kept, strict=True))
 
         def with_kept() -> object:
-            question, states = next(asked)
-            return score(*question, {}, (student.engine.context_states(question.context), states))
+            request, states = next(requests)
+            return score(*request, {}, (student.engine.context_states(request.context), states))
 
         return {"bare": with_kept}
     onnx, tokens, strings = student.onnx_engine(), itertools.cycle(ready), itertools.cycle(texts)
     return {
         "bare": lambda: score(*next(tokens), {}),
-        "bare_tokenised": lambda: score(*student.tokenised(*next(strings)), {}),
+        "bare_tokenised": lambda: score(*student.tokenise(*next(strings)), {}),
         "onnx": lambda: onnx.score(*next(tokens), {}),
     }
 
 
 def bench_frontier(judged_pairs: Path | None) -> None:
-    students = ESCI if judged_pairs else DEMO
-    runs = {split_layers: trained(students, split_layers) for split_layers in range(LAYERS)}
-    sample = question_of(first_question(newest_manifest(runs[0] / "export")), ITEMS)
-    questions = judged_questions(judged_pairs) if judged_pairs else [sample]
+    students = _ESCI if judged_pairs else _DEMO
+    runs = {split_layers: _train_student(students, split_layers) for split_layers in range(_LAYERS)}
+    sample = request_with_items(first_warm_up_request(newest_manifest(runs[0] / "export")), _ITEMS)
+    bodies = _judged_bodies(judged_pairs) if judged_pairs else [sample]
     calls = {
         (split_layers, name): call
         for split_layers, workdir in runs.items()
-        for name, call in bare_calls(Run(load_config(f"{workdir}.yaml"), str(workdir)), questions).items()
+        for name, call in _bare_calls(Run(load_config(f"{workdir}.yaml"), students.data, str(workdir)), bodies).items()
     }
     with ExitStack() as running:
         settings = Path(running.enter_context(tempfile.TemporaryDirectory())) / "settings.yaml"
-        settings.write_text(json.dumps(SETTINGS))
+        settings.write_text(json.dumps(_SETTINGS))
         gateways = {n: running.enter_context(pinned_gateway(run / "export", settings)) for n, run in runs.items()}
-        again = [json.dumps(question).encode() for question in questions]
-        unseen = (json.dumps(question).encode() for question in with_new_titles(questions))
-        alone, milliseconds, rates = list[float](), defaultdict(list), defaultdict(list)
-        for _ in range(ROUNDS):
+        repeated = [json.dumps(body).encode() for body in bodies]
+        unseen = (json.dumps(body).encode() for body in _with_new_titles(bodies))
+        one_client_p50, milliseconds, rates = list[float](), defaultdict(list), defaultdict(list)
+        for _ in range(_ROUNDS):
             for split_layers, address in gateways.items():
-                rates[split_layers, "http_kept"].append(rate(address, itertools.cycle(again)))
-                rates[split_layers, "http_new"].append(rate(address, unseen))
-            alone.append(_p50_over_http(gateways[0], questions))
+                rates[split_layers, "http_kept"].append(_requests_per_second(address, itertools.cycle(repeated)))
+                rates[split_layers, "http_new"].append(_requests_per_second(address, unseen))
+            one_client_p50.append(_p50_over_http(gateways[0], bodies))
             for key, call in calls.items():
-                milliseconds[key].append(percentile(milliseconds_of(call, CALLS), 0.5))
+                milliseconds[key].append(percentile(milliseconds_of(call, _CALLS), 0.5))
     p50 = {key: median(rounds) for key, rounds in milliseconds.items()}
-    pairs = {key: 1000 * ITEMS / each for key, each in p50.items()}
-    pairs |= {key: ITEMS * median(rounds) for key, rounds in rates.items()}
+    pairs = {key: 1000 * _ITEMS / each for key, each in p50.items()}
+    pairs |= {key: _ITEMS * median(rounds) for key, rounds in rates.items()}
     for split_layers, workdir in runs.items():
         ndcg = json.loads((workdir / "metrics.json").read_text())["models"]["student"]["ndcg@8"]
         for end in ("value", "low", "high"):
@@ -176,15 +190,15 @@ def bench_frontier(judged_pairs: Path | None) -> None:
         for name in ("http_kept", "http_new", "bare"):
             emit(f"split_{split_layers}_{name}", pairs[split_layers, name], "pairs/s", peer=pairs[0, name])
     emit("split_0_http_kept_to_onnx_int8", pairs[0, "http_kept"], "pairs/s", peer=pairs[0, "onnx"])
-    emit("split_0_http_kept_to_bare_tokenised", median(alone), "ms", peer=p50[0, "bare_tokenised"])
+    emit("split_0_http_kept_to_bare_tokenised", median(one_client_p50), "ms", peer=p50[0, "bare_tokenised"])
 
 
-def _p50_over_http(address: str, questions: Sequence[Question]) -> float:
-    """Of one client alone, whose titles come again: milliseconds."""
+def _p50_over_http(address: str, bodies: Sequence[_RequestBody]) -> float:
+    """Median milliseconds of a single client with repeated titles."""
     at = urlsplit(address)
     with closing(http.client.HTTPConnection(str(at.hostname), at.port, timeout=60)) as connection:
-        again = itertools.cycle([http_call(connection, question) for question in questions])
-        return percentile(milliseconds_of(lambda: next(again)(), CALLS), 0.5)
+        repeated = itertools.cycle([http_call(connection, body) for body in bodies])
+        return percentile(milliseconds_of(lambda: next(repeated)(), _CALLS), 0.5)
 
 
 def main() -> None:
