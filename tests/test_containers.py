@@ -4,7 +4,11 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import yaml
 from google.protobuf import text_format
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-from serving.settings import settings_of
+from serving.settings import Settings, settings_of
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -24,13 +28,13 @@ ENTRYPOINTS = {
     "serving": ["python", "-m", "serving"],
 }
 MODULES = (
-    "beam_jobs.simulate_logs",
+    "simulator",
     "beam_jobs.build_elwc",
     "beam_jobs.build_vocabulary",
     "trainer",
     "serving",
-    "serving.ask",
-    "serving.keys",
+    "serving.smoke_test",
+    "serving.api_keys",
     "beam_jobs.compare_datasets",
 )
 
@@ -66,9 +70,18 @@ def instruction(stage: str, keyword: str) -> list[str]:
     return arguments
 
 
+def builders() -> dict[str, str]:
+    """Image -> the one service that builds it."""
+    services = compose()["services"]
+    found = [(service["image"], name) for name, service in services.items() if "build" in service]
+    assert len(found) == len(dict(found)), f"{found}: expected one service that builds an image"
+    return dict(found)
+
+
 def container_command(service: str) -> list[str]:
-    description = compose()["services"][service]
-    return [*instruction(description["build"]["target"], "ENTRYPOINT"), *description["command"]]
+    services = compose()["services"]
+    builder = services[builders()[services[service]["image"]]]
+    return [*instruction(builder["build"]["target"], "ENTRYPOINT"), *services[service]["command"]]
 
 
 def make_commands(target: str) -> list[list[str]]:
@@ -116,9 +129,20 @@ def test_the_gateway_s_container_runs_what_make_serve_runs_but_listens_to_its_po
     host = gateway.index("--host")
     assert gateway[host + 1] == "0.0.0.0"
     # who reaches the port is decided by what it is published to: this machine
-    assert gateway[-1] == "--without-keys"
+    assert gateway[-1] == "--allow-unauthenticated"
     assert gateway[:host] + gateway[host + 2 : -1] == serve
-    assert instruction("serving", "CMD") == compose()["services"]["gateway"]["command"]
+
+
+def test_the_serving_image_s_default_command_refuses_to_answer_everyone():
+    command = [*instruction("serving", "ENTRYPOINT"), *instruction("serving", "CMD")]
+    assert "--host" in command  # in a container, nobody would reach loopback
+    done = run(sys.executable, *command[1:])
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --host is 0.0.0.0, which other machines can reach, and no API key is set; ")
+    assert "--allow-unauthenticated" in done.stderr
+    assert done.stdout == ""  # it has not listened
+    # all that Compose's demo adds is the consent
+    assert compose()["services"]["gateway"]["command"] == [*instruction("serving", "CMD"), "--allow-unauthenticated"]
 
 
 @pytest.mark.parametrize(("stage", "entrypoint"), ENTRYPOINTS.items())
@@ -146,8 +170,8 @@ def test_processes_are_not_root_and_cannot_change_the_code():
 @pytest.mark.parametrize(
     ("stage", "rooms"),
     [
-        ("locked", ["requirements.txt", "configs", "protos", "features"]),
-        ("beam", ["beam_jobs"]),
+        ("locked", ["requirements.txt", "configs", "protos", "features", "inference"]),
+        ("beam", ["simulator", "beam_jobs"]),
         ("trainer", ["trainer"]),
         ("serving", ["serving"]),
     ],
@@ -173,6 +197,29 @@ def test_each_step_waits_for_the_one_before():
         expected = {before: {"condition": "service_completed_successfully"}} if before else None
         assert service.get("depends_on") == expected
         before = name
+
+
+def test_one_service_builds_an_image_and_the_others_wait_for_it():
+    services = compose()["services"]
+    assert set(builders()) == {service["image"] for service in services.values()}
+    for name, service in services.items():
+        if "build" in service:
+            assert "pull_policy" not in service  # it would be pulled, or built anew at each start
+            continue
+        assert service["pull_policy"] == "never"
+        assert builders()[service["image"]] in before(name)
+
+
+def before(service: str) -> set[str]:
+    """The services that a service waits for, and those that they wait for."""
+    waited_for = set(compose()["services"][service].get("depends_on", {}))
+    return waited_for.union(*map(before, waited_for))
+
+
+def test_a_stopped_gateway_has_the_time_that_draining_takes():
+    defaults = Settings(export_dir="x")
+    grace = compose()["services"]["gateway"]["stop_grace_period"]
+    assert float(grace.removesuffix("s")) >= defaults.drain_seconds + defaults.finish_seconds + 1
 
 
 @pytest.mark.parametrize("service", [*STEPS, "gateway"])
@@ -209,6 +256,48 @@ def test_the_model_server_holds_the_demo_s_model_and_the_gateway_asks_it():
     task = yaml.safe_load((ROOT / "configs/product_search.yaml").read_text())
     assert (model.name, model.base_path) == (task["name"], f"/privrank/{plain[1]}")
     assert model.model_version_policy.latest.num_versions == settings.reloading.resident
+
+
+@contextmanager
+def rest_api(answer: str) -> Iterator[int]:
+    """An HTTP server that knows one model's state; yields its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/v1/models/product_search" else 404)
+            self.end_headers()
+            self.wfile.write(answer.encode() if self.path == "/v1/models/product_search" else b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_the_gateway_waits_until_the_model_server_has_the_model():
+    services = yaml.safe_load((ROOT / "docker-compose.tf-serving.yml").read_text())["services"]
+    server, gateway = services["model-server"], services["gateway"]
+    assert gateway["depends_on"] == {"model-server": {"condition": "service_healthy"}}
+    check = server["healthcheck"]["test"]
+    assert check[:3] == ["CMD", "bash", "-c"]
+    [port] = [argument.partition("=")[2] for argument in server["command"] if "rest_api_port" in argument]
+    assert check[3].count(f"/{port}\n") == 1
+
+    def checked(at: int) -> int:
+        return run(*check[1:3], check[3].replace(port, str(at))).returncode
+
+    states = {
+        state: f'{{"model_version_status": [{{"version": "1",\n "state": "{state}"}}]}}'
+        for state in ("AVAILABLE", "LOADING")
+    }
+    with rest_api(states["AVAILABLE"]) as available:
+        assert checked(available) == 0
+    with rest_api(states["LOADING"]) as loading:
+        assert checked(loading) != 0
+    assert checked(1) != 0  # nobody listens
 
 
 def test_the_health_check_asks_whether_the_gateway_is_ready():

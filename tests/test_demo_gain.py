@@ -24,7 +24,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's simulated logs, dataset and vocabulary."""
     root = tmp_path_factory.mktemp("shop")
     task = ("--config", str(TASK))
-    command("beam_jobs.simulate_logs", *task, "--output", f"{root}/logs")
+    command("simulator", *task, "--output", f"{root}/logs")
     logs = ("--input", f"{root}/logs/events-*.jsonl.gz", "--products", f"{root}/logs/products.jsonl.gz")
     command("beam_jobs.build_elwc", *task, *logs, "--output", f"{root}/dataset")
     command("beam_jobs.build_vocabulary", *task, "--dataset", f"{root}/dataset", "--output", f"{root}/vocabulary")
@@ -33,14 +33,11 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fitted(shop: Path, seed: int) -> dict[str, Any]:
     """The metrics of one training seed on the same dataset."""
-    data = {
-        "dataset": f"{shop}/dataset",
-        "vocabulary": f"{shop}/vocabulary",
-        "relevance": f"{shop}/logs/relevance.tsv.gz",
-    }
     task = shop / f"seed_{seed}.yaml"
-    task.write_text(yaml.safe_dump({"extends": str(TASK), "seed": seed, "data": data}))
-    command("trainer", "fit", "--config", str(task), "--workdir", f"{shop}/run_{seed}")
+    task.write_text(yaml.safe_dump({"extends": str(TASK), "seed": seed}))
+    data = ("--dataset", f"{shop}/dataset", "--vocabulary", f"{shop}/vocabulary")
+    relevance = ("--relevance", f"{shop}/logs/relevance.tsv.gz")
+    command("trainer", "fit", "--config", str(task), *data, *relevance, "--workdir", f"{shop}/run_{seed}")
     metrics: dict[str, Any] = json.loads((shop / f"run_{seed}" / "metrics.json").read_bytes())
     return metrics
 

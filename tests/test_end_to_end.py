@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.published import version_of
 from tests.serving.processes import GatewayProcess
 
 ROOT = Path(__file__).parents[1]
@@ -86,6 +87,7 @@ class Shop:
 
     task: Path
     dataset: Path
+    vocabulary: Path
     workdir: Path
 
 
@@ -103,14 +105,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     root = tmp_path_factory.mktemp("end_to_end")
     logs = root / "events.jsonl.gz"
     logs.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in log_lines()).encode()))
-    shop = Shop(root / "task.yaml", root / "dataset", root / "run")
-    data = {"dataset": str(shop.dataset), "vocabulary": str(root / "vocabulary"), "relevance": None}
-    shop.task.write_text(yaml.safe_dump({**TASK, "data": data}))
+    shop = Shop(root / "task.yaml", root / "dataset", root / "vocabulary", root / "run")
+    shop.task.write_text(yaml.safe_dump(TASK))
     command("beam_jobs.build_elwc", "--config", shop.task, "--input", logs, "--output", shop.dataset)
-    command(
-        "beam_jobs.build_vocabulary", "--config", shop.task, "--dataset", shop.dataset, "--output", root / "vocabulary"
-    )
-    command("trainer", "fit", "--config", shop.task, "--workdir", shop.workdir)
+    command("beam_jobs.build_vocabulary", "--config", shop.task, "--dataset", shop.dataset, "--output", shop.vocabulary)
+    data = ("--dataset", shop.dataset, "--vocabulary", shop.vocabulary)
+    command("trainer", "fit", "--config", shop.task, *data, "--workdir", shop.workdir)
     return shop
 
 
@@ -130,16 +130,17 @@ def scored(made: Shop) -> list[Scored]:
 
     from features.elwc import decode_group
     from trainer.config import load_config
-    from trainer.data import with_label
-    from trainer.run import Run
-    from trainer.students import load_student
-    from trainer.training import score
+    from trainer.data.batches import with_label
+    from trainer.pipeline.inputs import DataPaths
+    from trainer.pipeline.run import Run
+    from trainer.pipeline.students import load_student
+    from trainer.training.fit_ranker import score
 
     config = load_config(str(made.task))
-    run = Run(config, str(made.workdir))
+    run = Run(config, DataPaths(str(made.dataset), str(made.vocabulary)), str(made.workdir))
     student = load_student(run, config.recipes["student"])
     found = score(student, with_label(run.test.groups.take(GROUPS), "purchase"))
-    files = sorted(map(str, (made.dataset / "test").glob("serving_elwc-*")))
+    files = sorted(map(str, (version_of(made.dataset) / "test").glob("serving_elwc-*")))
     records = tf.data.TFRecordDataset(files, "GZIP").take(GROUPS).as_numpy_iterator()
     answers = []
     for record, logits, mask in zip(records, found.scores, found.mask, strict=True):
@@ -213,13 +214,15 @@ def inputs_of_texts(queries: list[str], titles: list[list[str]]) -> tuple[dict[s
 def test_litert_scores_any_text_as_the_saved_model_does_whether_kept_or_new(made: Shop) -> None:
     import numpy as np
 
-    from serving.backends import backend_of
-    from serving.model_store import find_version, verify
+    from serving.backends.registry import create_backend
+    from serving.exports.store import find_version, verified_copy
     from serving.settings import Settings
 
     folder = str(made.workdir / "export")
-    model = verify(folder, find_version(folder))
-    embedded, litert = (backend_of(model, Settings(export_dir=folder, backend=name)) for name in ("embedded", "litert"))
+    with verified_copy(folder, find_version(folder)) as model:
+        embedded, litert = (
+            create_backend(model, Settings(export_dir=folder, backend=name)) for name in ("embedded", "litert")
+        )
     titles = [TEXTS, TEXTS[1:2] * 40, [*TEXTS, "oak table"] * 3]
     inputs, counts = inputs_of_texts([TEXTS[2], "", TEXTS[3]], titles)
     expected = embedded.score(inputs, counts, 5.0)
@@ -230,5 +233,5 @@ def test_litert_scores_any_text_as_the_saved_model_does_whether_kept_or_new(made
         assert (found[behind] == 0.0).all()
     assert expected[~behind].std() > 0.01
     np.testing.assert_array_equal(litert.token_counts(TEXTS, 5.0), embedded.token_counts(TEXTS, 5.0))
-    assert litert.kept["tokens"].hits == litert.kept["tokens"].misses > 0
-    assert litert.kept["states"].hits > litert.kept["states"].misses > 0
+    assert litert.caches["tokens"].hits == litert.caches["tokens"].misses > 0
+    assert litert.caches["states"].hits > litert.caches["states"].misses > 0
