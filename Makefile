@@ -12,7 +12,7 @@ PROTOC := $(PY) -m grpc_tools.protoc -I.
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHONWARNINGS := ignore:You are using a Python version:FutureWarning,ignore:pkg_resources is deprecated:UserWarning
 
-.PHONY: help setup lock protos check test test-slow demo demo-table demo-esci figure serve bench clean
+.PHONY: help setup lock protos architecture check test test-slow demo demo-table demo-esci demo-text figure serve bench clean
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -36,6 +36,9 @@ lock: setup  ## recompile both locks from pyproject.toml
 protos: setup  ## generate the modules beside protos/*.proto
 	$(PROTOC) --python_out=. --pyi_out=. protos/*.proto
 
+architecture: setup  ## draw the rooms and their imports into docs/architecture.md
+	$(PY) -m docs.draw_architecture
+
 check: setup  ## lint, format, types, import arrows, generated protos
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -52,18 +55,23 @@ test: setup  ## the tests, some 12 minutes on 2 cores
 test-slow: setup  ## the tests that train for real
 	$(PY) -m pytest -m slow
 
-# From a shop's logs to a trained run. $(1): task file, $(2): directory of logs, dataset and vocabulary,
-# $(3): directory of the run, $(4): the simulator's further flags.
-define train
-	$(PY) -m beam_jobs.simulate_logs --config $(1) --output $(2)/logs $(4)
+# A simulated shop's logs and their dataset. $(1): task file, $(2): directory of both, $(3): the simulator's further flags.
+define dataset
+	$(PY) -m simulator --config $(1) --output $(2)/logs $(3)
 	$(PY) -m beam_jobs.build_elwc --config $(1) --input '$(2)/logs/events-*.jsonl.gz' --products $(2)/logs/products.jsonl.gz --output $(2)/dataset
+endef
+
+# The same, to a run trained from scratch. $(1) and $(2): as above, and the vocabulary's directory, $(3): directory of
+# the run, $(4): the simulator's further flags.
+define train
+	$(call dataset,$(1),$(2),$(4))
 	$(PY) -m beam_jobs.build_vocabulary --config $(1) --dataset $(2)/dataset --output $(2)/vocabulary
-	$(PY) -m trainer fit --config $(1) --workdir $(3)
+	$(PY) -m trainer fit --config $(1) --dataset $(2)/dataset --vocabulary $(2)/vocabulary --relevance $(2)/logs/relevance.tsv.gz --workdir $(3)
 endef
 
 demo: setup  ## simulated logs to a ranked answer over HTTP, with the table: at most 10 minutes on 2 cores
 	$(call train,configs/product_search.yaml,build/demo,build/demo/run)
-	$(PY) -m serving.ask --export-dir build/demo/run/export
+	$(PY) -m serving.smoke_test --export-dir build/demo/run/export
 	@$(PY) -m trainer summary --workdir build/demo/run
 
 demo-table: setup  ## the demo with every baseline and single teacher: at most 40 minutes on 2 cores
@@ -74,8 +82,17 @@ demo-table: setup  ## the demo with every baseline and single teacher: at most 4
 demo-esci: setup  ## the same on real queries and titles: make demo-esci DATA=pairs.tsv.gz
 	@test -n "$(DATA)" || { echo "error: DATA is not set, expected judged pairs: make demo-esci DATA=pairs.tsv.gz" >&2; exit 2; }
 	$(call train,configs/esci.yaml,build/esci,build/esci/run,--judged-pairs '$(DATA)')
-	$(PY) -m serving.ask --export-dir build/esci/run/export
+	$(PY) -m serving.smoke_test --export-dir build/esci/run/export
 	@$(PY) -m trainer summary --workdir build/esci/run
+
+demo-text: setup  ## real queries and titles, and a pretrained encoder: make demo-text DATA=pairs.tsv.gz ENCODER=DIR
+	@test -n "$(DATA)" || { echo "error: DATA is not set, expected judged pairs: make demo-text DATA=pairs.tsv.gz ENCODER=DIR" >&2; exit 2; }
+	@test -f "$(ENCODER)/config.json" || { echo "error: ENCODER is '$(ENCODER)', expected the directory of a BERT-family encoder, with config.json, model.safetensors and vocab.txt" >&2; exit 2; }
+	$(call dataset,configs/text.yaml,build/text,--judged-pairs '$(DATA)')
+	ln -sfn '$(abspath $(ENCODER))' build/text/encoder
+	$(PY) -m trainer fit --config configs/text.yaml --dataset build/text/dataset --relevance build/text/logs/relevance.tsv.gz --workdir build/text/run
+	$(PY) -m serving.smoke_test --export-dir build/text/run/export
+	@$(PY) -m trainer summary --workdir build/text/run
 
 figure: setup  ## draw the README's picture from the table's run
 	$(PY) -m trainer chart --workdir build/demo/table --output docs/demo.png
