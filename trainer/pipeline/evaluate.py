@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,7 @@ from features.errors import InputError
 from trainer.evaluation.metrics import TOP_K_METRICS, Floats, PairedBootstrap, expected_random_ndcg, ndcg
 from trainer.pipeline.query_groups import QueryGroups, positive_test_groups, read_groups, relevance_of
 from trainer.pipeline.run import Run
-from trainer.pipeline.scores import ModelScores, Tuned, score_test_groups
+from trainer.pipeline.scores import ModelScores, score_test_groups
 from trainer.pipeline.students import student_key
 from trainer.pipeline.teachers import teacher_key
 from trainer.storage.stages import read_file, write_file
@@ -45,7 +46,9 @@ def evaluate(run: Run) -> dict[str, Any]:
     scores, tuned = score_test_groups(run, groups, batches, relevance)
     per_group = {**_by_label(run, groups, scores), **_by_relevance(groups, scores, relevance)}
     _write_per_group(run.workdir, per_group)
-    metrics = {"stage_key": key, **_summarise(run, per_group, scores, tuned)}
+    kinds = {RANDOM_ORDER: "reference", **{name: kind for name, (kind, _) in scores.items()}}
+    bm25 = {**tuned.settings._asdict(), "trials": tuned.trials} if tuned else None
+    metrics = {"stage_key": key, **summarise(run, per_group, kinds, bm25)}
     write_file(f"{run.workdir}/{METRICS}", (json.dumps(metrics, indent=1) + "\n").encode())
     return metrics
 
@@ -107,8 +110,22 @@ def _write_per_group(workdir: str, per_group: PerGroup) -> None:
     write_file(f"{workdir}/{PER_GROUP}", packed.getvalue())
 
 
-def _summarise(run: Run, per_group: PerGroup, scores: dict[str, ModelScores], tuned: Tuned | None) -> dict[str, Any]:
-    kinds = {RANDOM_ORDER: "reference", **{name: kind for name, (kind, _) in scores.items()}}
+def load_per_group(workdir: str) -> PerGroup:
+    """Reads the values of each group that `evaluate` wrote beside metrics.json. Errors: InputError."""
+    content = read_file(f"{workdir}/{PER_GROUP}", "run `python -m trainer fit` again")
+    per_group: PerGroup = {}
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        for key in arrays.files:
+            metric, _, name = key.partition("/")
+            per_group.setdefault(metric, {})[name] = arrays[key].astype(np.float64)
+    return per_group
+
+
+def summarise(run: Run, per_group: PerGroup, kinds: Mapping[str, str], bm25: dict[str, Any] | None) -> dict[str, Any]:
+    """The content of metrics.json: each model's metrics with intervals and gains, and what the test split holds.
+
+    kinds: of each model. bm25: the settings that BM25 was given, and of how many trials; None without BM25.
+    """
     config, test = run.config.evaluation, run.statistics("test")
     relevance = per_group.get(f"relevance_ndcg@{RELEVANCE_CUTOFF}")
     models: dict[str, Any] = {name: {"kind": kind} for name, kind in kinds.items()}
@@ -141,6 +158,6 @@ def _summarise(run: Run, per_group: PerGroup, scores: dict[str, ModelScores], tu
         "test_groups": test.groups,
         "positive_test_groups": test.groups_with_label,
         "relevance_test_groups": len(next(iter(relevance.values()))) if relevance else 0,
-        "bm25": {**tuned.settings._asdict(), "trials": tuned.trials} if tuned else None,
+        "bm25": bm25,
         "models": models,
     }

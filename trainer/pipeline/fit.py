@@ -2,6 +2,8 @@
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -30,8 +32,15 @@ def fit(config: TrainerConfig, data: DataPaths, workdir: str) -> dict[str, Any]:
 
     Returns the content of metrics.json. Errors: InputError.
     """
-    try:
+    with explained_errors(data, workdir):
         return _fit(Run(config, data, workdir))
+
+
+@contextmanager
+def explained_errors(data: DataPaths, workdir: str) -> Iterator[None]:
+    """Turns TensorFlow's errors of damaged or missing files into InputErrors with a remedy."""
+    try:
+        yield
     except tf.errors.DataLossError:
         raise InputError(
             f"a file of dataset {data.dataset} or of {workdir}/teacher_scores is cut short or damaged, expected "
@@ -55,7 +64,7 @@ def _reason(error: tf.errors.OpError) -> str:
 
 def _fit(run: Run) -> dict[str, Any]:
     started, config = time.monotonic(), run.config
-    _print_stage(f"fit {config.name} into {run.workdir}")
+    print_stage(f"fit {config.name} into {run.workdir}")
     _describe(run)
     if covered := check_relevance(run):  # evaluation reads it at the end; a wrong file should fail now
         print(f"  {covered}")
@@ -65,7 +74,7 @@ def _fit(run: Run) -> dict[str, Any]:
     write_report(run, metrics)
     version = export_student(run, metrics)
     written = f"{run.workdir}/report.html, {run.workdir}/metrics.json and {version}"
-    _print_stage(f"wrote {written} in {time.monotonic() - started:.0f} s")
+    print_stage(f"wrote {written} in {time.monotonic() - started:.0f} s")
     print_summary(metrics)
     return metrics
 
@@ -74,12 +83,12 @@ def train_and_evaluate(run: Run) -> dict[str, Any]:
     """Trains every teacher and every recipe, then evaluates them. Returns the metrics. Errors: InputError."""
     _refuse_grades_as_probabilities(run)
     for teacher in run.config.teachers.values():
-        _print_stage(f"teacher {teacher.name} sees {', '.join(teacher.sees) or 'what the student sees'}")
+        print_stage(f"teacher {teacher.name} sees {', '.join(teacher.sees) or 'what the student sees'}")
         train_teacher(run, teacher)
     for recipe in run.config.recipes.values():
-        _print_stage(f"student {recipe.name}")
+        print_stage(f"student {recipe.name}")
         train_student(run, recipe)
-    _print_stage("evaluate every model on the test split")
+    print_stage("evaluate every model on the test split")
     return evaluate(run)
 
 
@@ -107,5 +116,5 @@ def _describe(run: Run) -> None:
         print("  checkpoints are chosen on the TEST split (select_on): the figures flatter those models")
 
 
-def _print_stage(line: str) -> None:
+def print_stage(line: str) -> None:
     print(f"== {line}", flush=True)

@@ -37,11 +37,13 @@ HISTORY = "history.json"
 class Run:
     """State that all steps of `fit` share. Splits are opened on first use.
 
-    data: where the inputs are. workdir: the run's directory.
+    data: where the inputs are. workdir: the run's directory. frozen_states: directory of the states of texts behind
+    frozen layers, which runs of other seeds may share; None for one in the workdir.
     """
 
-    def __init__(self, config: TrainerConfig, data: DataPaths, workdir: str) -> None:
+    def __init__(self, config: TrainerConfig, data: DataPaths, workdir: str, frozen_states: str | None = None) -> None:
         self.config, self.data, self.workdir = config, data, workdir.rstrip("/")
+        self._frozen_states_directory = frozen_states or f"{self.workdir}/frozen_states"
         if not self.workdir:
             raise InputError(f"workdir is {workdir!r}, expected a directory of the run's own: give one with --workdir")
         self.strategy = strategy_of(config.training.devices)
@@ -203,7 +205,7 @@ class Run:
             limits=(encoder.config.max_context_tokens, encoder.config.max_item_tokens),
             dataset=self.inputs.keys["dataset"],
         )
-        directory = f"{self.workdir}/frozen_states/{key[:12]}"
+        directory = f"{self._frozen_states_directory}/{key[:12]}"
 
         def make(folder: str) -> dict[str, object]:
             print(f"  states of every distinct text behind {encoder.frozen_apart} frozen layers", flush=True)

@@ -26,7 +26,7 @@ class RunManifest(Manifest):
     kind: str = "run"
 
 
-_OVERWRITTEN_FILES = ("config.yaml", "metrics.json", "metrics_per_group.npz", "report.html")  # by each fit
+_OVERWRITTEN_FILES = ("config.yaml", "metrics.json", "metrics_per_group.npz", "report.html", "comparison.json")
 
 
 def read_manifest(directory: str, model: type[ManifestT]) -> ManifestT:
