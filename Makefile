@@ -12,7 +12,7 @@ PROTOC := $(PY) -m grpc_tools.protoc -I.
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHONWARNINGS := ignore:You are using a Python version:FutureWarning,ignore:pkg_resources is deprecated:UserWarning
 
-.PHONY: help setup lock protos architecture check test test-slow demo demo-table demo-esci demo-text figure serve bench clean
+.PHONY: help setup lock protos architecture check test test-slow demo demo-table demo-esci demo-text compare-loggers figure serve bench clean
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -85,14 +85,29 @@ demo-esci: setup  ## the same on real queries and titles: make demo-esci DATA=pa
 	$(PY) -m serving.smoke_test --export-dir build/esci/run/export
 	@$(PY) -m trainer summary --workdir build/esci/run
 
-demo-text: setup  ## real queries and titles, and a pretrained encoder: make demo-text DATA=pairs.tsv.gz ENCODER=DIR
-	@test -n "$(DATA)" || { echo "error: DATA is not set, expected judged pairs: make demo-text DATA=pairs.tsv.gz ENCODER=DIR" >&2; exit 2; }
+# Checks DATA and ENCODER, and links the encoder to where configs/text.yaml names it.
+define text_inputs
+	@test -n "$(DATA)" || { echo "error: DATA is not set, expected judged pairs: make $@ DATA=pairs.tsv.gz ENCODER=DIR" >&2; exit 2; }
 	@test -f "$(ENCODER)/config.json" || { echo "error: ENCODER is '$(ENCODER)', expected the directory of a BERT-family encoder, with config.json, model.safetensors and vocab.txt" >&2; exit 2; }
+	@mkdir -p build && ln -sfn '$(abspath $(ENCODER))' build/encoder
+endef
+
+demo-text: setup  ## real queries and titles, and a pretrained encoder: make demo-text DATA=pairs.tsv.gz ENCODER=DIR
+	$(call text_inputs)
 	$(call dataset,configs/text.yaml,build/text,--judged-pairs '$(DATA)')
-	ln -sfn '$(abspath $(ENCODER))' build/text/encoder
 	$(PY) -m trainer fit --config configs/text.yaml --dataset build/text/dataset --relevance build/text/logs/relevance.tsv.gz --workdir build/text/run
 	$(PY) -m serving.smoke_test --export-dir build/text/run/export
 	@$(PY) -m trainer summary --workdir build/text/run
+
+LOGGERS := blind lexical quarter half knowing
+LOGGER_COMPARISONS := $(LOGGERS:%=build/loggers/%/comparison/comparison.json)
+
+compare-loggers: $(LOGGER_COMPARISONS)  ## demo-text's recipes with 3 seeds, by what the shop's own ranker knows
+
+$(LOGGER_COMPARISONS): build/loggers/%/comparison/comparison.json: configs/loggers/%.yaml configs/text.yaml | setup
+	$(call text_inputs)
+	$(call dataset,$<,build/loggers/$*,--judged-pairs '$(DATA)')
+	$(PY) -m trainer compare --config $< --dataset build/loggers/$*/dataset --relevance build/loggers/$*/logs/relevance.tsv.gz --workdir build/loggers/$*/comparison --seeds 3
 
 figure: setup  ## draw the README's picture from the table's run
 	$(PY) -m trainer chart --workdir build/demo/table --output docs/demo.png
