@@ -38,7 +38,7 @@ from beam_jobs.launch import locales
 from beam_jobs.launch.beam_options import ends_before_pipeline, local_workers, pipeline_options
 from beam_jobs.launch.runner import running_pipeline
 from beam_jobs.retention import expire_dead_letters
-from beam_jobs.sinks.beam_store import beam_store_for
+from beam_jobs.sinks.dataset_manifest import make_dataset_manifest
 from beam_jobs.sinks.output_directory import (
     check_output_directory,
     finish_killed_output,
@@ -53,11 +53,12 @@ from beam_jobs.sinks.shard_files import (
     WrittenFile,
     place_files,
 )
-from beam_jobs.sinks.storage import existing_manifest, join_path, make_directory, read_bytes, write_bytes
 from beam_jobs.sources import dates
 from beam_jobs.sources.inputs import DatasetInputs, read_dataset_inputs
 from beam_jobs.sources.log_readers import READERS
 from beam_jobs.sources.reading import PROGRESS
+from beam_jobs.storage.beam_store import beam_store_for
+from beam_jobs.storage.files import existing_manifest, join_path, make_directory, read_bytes, write_bytes
 from beam_jobs.transforms.dataset_pipeline import declare_pipeline
 from features.errors import InputError, exit_code_of
 from features.local_store import is_local
@@ -115,7 +116,7 @@ def build_dataset(inputs: DatasetInputs, output: str, options: PipelineOptions) 
         )
         protect_dead_letters(version)
         try:
-            manifest = inputs.manifest(found)
+            manifest = make_dataset_manifest(found, inputs)
         except InputError as error:
             refused = save_refused(version, files, inputs, found["tally"])
             raise InputError(f"{error}. Nothing was written but {refused}, which says what was refused") from None

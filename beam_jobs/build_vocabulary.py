@@ -33,8 +33,8 @@ from beam_jobs.sinks.output_directory import (
     new_output_version,
     print_unlisted_files,
 )
-from beam_jobs.sinks.storage import existing_manifest, join_path
 from beam_jobs.sources.reading import PROGRESS, check_readable, read_lines
+from beam_jobs.storage.files import existing_manifest, join_path
 from beam_jobs.vocabulary.word_counts import count_words
 from features.errors import InputError, exit_code_of
 from features.manifest import FILE_NAME, DatasetManifest, VocabularyManifest, stage_key

@@ -33,8 +33,8 @@ from beam_jobs.drift.report import report_of, terminal_table
 from beam_jobs.drift.thresholds import ComparisonOptions, load_options
 from beam_jobs.launch.beam_options import pipeline_options, runs_in_process
 from beam_jobs.sinks.output_directory import check_output_directory, new_output_version, print_unlisted_files
-from beam_jobs.sinks.storage import existing_manifest, join_path, make_directory, match_files
 from beam_jobs.sources.reading import check_readable, read_lines
+from beam_jobs.storage.files import existing_manifest, join_path, make_directory, match_files
 from features.elwc import View, decode_group
 from features.errors import InputError, exit_code_of
 from features.manifest import FILE_NAME, DatasetManifest, PublishedManifest, stage_key

@@ -35,7 +35,7 @@ from beam_jobs.sinks.output_directory import (
     new_output_version,
     print_unlisted_files,
 )
-from beam_jobs.sinks.storage import existing_manifest, files_key, match_files
+from beam_jobs.storage.files import existing_manifest, files_key, match_files
 from beam_jobs.transforms.label_lookalikes import MAX_CORRELATION
 from features.errors import InputError, exit_code_of
 from features.manifest import DatasetManifest, EventCounts, stage_key

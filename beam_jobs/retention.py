@@ -16,9 +16,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from beam_jobs.launch.beam_options import pipeline_options
-from beam_jobs.sinks.beam_store import beam_store_for
 from beam_jobs.sinks.output_directory import output_lock
 from beam_jobs.sinks.refused_dataset import DEAD_LETTER_FOLDER, RefusedManifest
+from beam_jobs.storage.beam_store import beam_store_for
 from features.errors import InputError, exit_code_of
 from features.manifest import FILE_NAME, DatasetManifest, PublishedManifest, parse_manifest
 from features.publication import CLAIM_FILE, RUN_NAME, finish_killed_runs, remove_files, remove_publication

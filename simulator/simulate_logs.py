@@ -45,7 +45,8 @@ def simulate_logs(config: SimulatorConfig, output: str, judged_pairs: str | None
     Errors: InputError.
     """
     # imported here because spawned workers import this module and do not need Beam, whose import takes seconds
-    from beam_jobs.sinks import output_directory, storage
+    from beam_jobs.sinks import output_directory
+    from beam_jobs.storage.files import existing_manifest
 
     key = stage_key(
         stage="simulate_logs",
@@ -54,7 +55,7 @@ def simulate_logs(config: SimulatorConfig, output: str, judged_pairs: str | None
         judged_pairs=_sha256(_check_judged_pairs(judged_pairs, config)),
     )
     output_directory.check_output_directory(output)
-    existing = storage.existing_manifest(output, LogsManifest)
+    existing = existing_manifest(output, LogsManifest)
     if existing and existing.stage_key == key:
         output_directory.finish_killed_output(output)
         print(f"up to date: {output}")
@@ -84,8 +85,9 @@ def simulate_logs(config: SimulatorConfig, output: str, judged_pairs: str | None
         manifest = version.publish(LogsManifest(stage_key=key, options=options), files)
         output_directory.print_unlisted_files(output, manifest)
     print(_describe_summary(summary))
-    seconds = time.monotonic() - started
-    print(f"wrote {output}: {simulation.shards} event files, products, true relevance, in {seconds:.1f} s")
+    print(
+        f"wrote {output}: {simulation.shards} event files, products and relevance: {time.monotonic() - started:.1f} s"
+    )
 
 
 class LogsManifest(PublishedManifest):

@@ -237,6 +237,7 @@ def test_a_circle_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("trainer/models/smuggled.py", "import trainer.pipeline.run"),
         ("serving/observability/smuggled.py", "import serving.models.version_manager"),
         ("beam_jobs/joins/smuggled.py", "import apache_beam"),
+        ("beam_jobs/sources/smuggled.py", "import beam_jobs.sinks.shard_files"),
     ],
 )
 def test_an_import_against_an_arrow_is_noticed(house_copy: Path, where: str, line: str):

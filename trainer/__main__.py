@@ -79,11 +79,11 @@ def _compare(arguments: argparse.Namespace) -> None:
     from trainer.config import load_config
 
     config = load_config(arguments.config)
-    from trainer.pipeline.compare import compare
+    from trainer.pipeline.compare import compare_recipes
     from trainer.pipeline.inputs import DataPaths
 
     data = DataPaths(arguments.dataset, arguments.vocabulary, arguments.relevance)
-    compare(config, data, arguments.workdir, arguments.seeds)
+    compare_recipes(config, data, arguments.workdir, arguments.seeds)
 
 
 def _summary(arguments: argparse.Namespace) -> None:

@@ -15,9 +15,9 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.drift.view_skew import ViewSkew
-from beam_jobs.sinks.storage import join_path, match_files, read_bytes
-from beam_jobs.sinks.tfrecords import read_records
 from beam_jobs.sources.reading import UNREADABLE_MESSAGE, UnreadableFileError
+from beam_jobs.storage.files import join_path, match_files, read_bytes
+from beam_jobs.storage.tfrecords import read_records
 from beam_jobs.transforms.counts import TALLY, CountingDoFn, SumTallies, Tally
 from features.elwc import View
 from features.errors import InputError

@@ -11,10 +11,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.joins.query_groups import normalise_locale
 from beam_jobs.launch.runner import running_pipeline
-from beam_jobs.sinks.storage import join_path, read_bytes, write_bytes
 from beam_jobs.sources.log_reader import LogReader
 from beam_jobs.sources.native_log import Event
 from beam_jobs.sources.reading import LineBatch, ReadLines
+from beam_jobs.storage.files import join_path, read_bytes, write_bytes
 from beam_jobs.transforms.pipeline import SEARCH_EVENT_TYPES
 from features.errors import InputError
 

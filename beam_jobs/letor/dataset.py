@@ -14,7 +14,7 @@ from beam_jobs.letor.files import parts_of
 from beam_jobs.letor.privilege import Correlations, FeatureSplit
 from beam_jobs.letor.protocol import LEFT_OUT_REASONS, LetorProtocol
 from beam_jobs.letor.shards import ConversionResult, LetorShard, convert_shard, correlate_part
-from beam_jobs.sinks.storage import join_path, make_directory, write_bytes
+from beam_jobs.storage.files import join_path, make_directory, write_bytes
 from features.errors import InputError
 
 _PROGRESS_SECONDS = 5.0

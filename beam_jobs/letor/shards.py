@@ -13,8 +13,8 @@ from beam_jobs.letor.files import FilePart, read_documents, read_documents_with
 from beam_jobs.letor.lines import JudgedGroup, LineReader, group_documents
 from beam_jobs.letor.privilege import Correlations, FeatureSplit
 from beam_jobs.letor.protocol import LetorProtocol, signed_log1p
-from beam_jobs.sinks.storage import join_path
-from beam_jobs.sinks.tfrecords import record_writer
+from beam_jobs.storage.files import join_path
+from beam_jobs.storage.tfrecords import record_writer
 from beam_jobs.transforms.statistics import SplitTally
 from features.elwc import GroupColumns, GroupEncoder, View
 from features.spec import FeatureSpec

@@ -7,25 +7,18 @@ from typing import Any
 from beam_jobs.joins.dataset_options import DatasetOptions, Limits
 from beam_jobs.joins.log_warnings import timestamp_faults
 from beam_jobs.joins.showings import POSITIONS_FROM_0
+from beam_jobs.sources.inputs import DatasetInputs
 from beam_jobs.sources.log_readers import READERS
 from beam_jobs.sources.native_log import EVENT_TYPES, INTERACTIONS, QUERY, REFUND, UNKNOWN
 from beam_jobs.transforms.counts import Tally
 from features.errors import InputError
 from features.manifest import DatasetManifest, EventCounts, SplitStatistics
-from features.spec import FeatureSpec
 
 _GUIDE = "see docs/logs.md"
 
 
-def make_dataset_manifest(
-    found: Mapping[str, Any],
-    task: str,
-    spec: FeatureSpec,
-    options: DatasetOptions,
-    stage_key: str,
-    resolved: dict[str, Any],
-) -> DatasetManifest:
-    """Builds the dataset manifest. found: the pipeline's summary. task: its name. resolved: the job's options.
+def make_dataset_manifest(found: Mapping[str, Any], inputs: DatasetInputs) -> DatasetManifest:
+    """Builds the dataset manifest. found: the pipeline's summary.
 
     Errors: InputError when there is nothing to rank, or a limit is exceeded; RuntimeError when counts do not reconcile.
     """
@@ -35,19 +28,20 @@ def make_dataset_manifest(
     splits = {split: SplitStatistics.model_validate(entry, strict=False) for split, entry in found["splits"].items()}
     check_any_group(events, tally, sum(split.groups for split in splits.values()))
     check_unclicked_items(tally)
-    check_limits(options.limits, events, tally)
+    check_limits(inputs.options.limits, events, tally)
+    missing = [f"no file {path}: its day is not in the dataset" for path in inputs.missing]
     return DatasetManifest(
-        stage_key=stage_key,
-        task=task,
-        options=resolved,
-        features=spec.to_json(),
-        fingerprint=spec.fingerprint,
+        stage_key=inputs.key,
+        task=inputs.task,
+        options=inputs.resolved(),
+        features=inputs.spec.to_json(),
+        fingerprint=inputs.spec.fingerprint,
         splits=splits,
         events=events,
         skipped=_group(tally, "skipped"),
         refused=_group(tally, "refused"),
         ignored=_group(tally, "ignored"),
-        warnings=(*found["warnings"], *job_warnings(tally, options)),
+        warnings=(*found["warnings"], *missing, *job_warnings(tally, inputs.options)),
     )
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from beam_jobs.sinks.beam_store import beam_store_for
+from beam_jobs.storage.beam_store import beam_store_for
 from features.errors import InputError
 from features.local_store import is_local
 from features.manifest import PublishedManifest

@@ -6,9 +6,10 @@ import apache_beam as beam
 import orjson
 from apache_beam.io.filesystems import FileSystems
 
-from beam_jobs.sinks.beam_store import beam_store_for
+from beam_jobs.sinks.dataset_manifest import make_dataset_manifest
 from beam_jobs.sinks.shard_files import WrittenFile, place_files
 from beam_jobs.sources.inputs import DatasetInputs
+from beam_jobs.storage.beam_store import beam_store_for
 from features.publication import Publication, current_run
 
 
@@ -40,7 +41,7 @@ def publish_dataset(summary: bytes, inputs: DatasetInputs, output: str, run: str
     if current_run(beam_store_for(output), output) == run:
         return  # an earlier attempt has published it
     found = orjson.loads(summary)
-    manifest = inputs.manifest(found)
+    manifest = make_dataset_manifest(found, inputs)
     version = Publication(beam_store_for(output), output, run)
     written = [WrittenFile(*file) for file in found["written"]]
     version.publish(manifest, place_files(written, version, inputs.options.dead_letter_days > 0, FileSystems.copy))

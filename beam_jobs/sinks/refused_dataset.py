@@ -5,11 +5,11 @@ from pathlib import Path
 import orjson
 from apache_beam.io.filesystems import FileSystems
 
-from beam_jobs.sinks.beam_store import beam_store_for
 from beam_jobs.sinks.output_directory import check_output_directory
 from beam_jobs.sinks.shard_files import PRIVATE_MODE
-from beam_jobs.sinks.storage import existing_manifest, make_directory
 from beam_jobs.sources.inputs import DatasetInputs
+from beam_jobs.storage.beam_store import beam_store_for
+from beam_jobs.storage.files import existing_manifest, make_directory
 from features.local_store import is_local
 from features.manifest import PublishedManifest, StoredFile
 from features.publication import Publication, finish_killed_runs, remove_publication

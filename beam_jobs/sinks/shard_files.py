@@ -16,8 +16,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.joins.query_groups import DATASET_SPLITS, BuiltGroup
-from beam_jobs.sinks.storage import join_path, make_directory, read_bytes
-from beam_jobs.sinks.tfrecords import GzipWriter, frame_record, gzip_writer
+from beam_jobs.storage.files import join_path, make_directory, read_bytes
+from beam_jobs.storage.tfrecords import GzipWriter, frame_record, gzip_writer
 from beam_jobs.transforms.counts import bundle_output
 from features.elwc import DATASET_VIEWS, GroupEncoder
 from features.manifest import StoredFile

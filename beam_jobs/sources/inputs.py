@@ -1,15 +1,17 @@
 """The inputs of `build_elwc`, validated before the pipeline runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from apache_beam.io.filesystem import FileMetadata
 
 from beam_jobs.joins.dataset_options import DatasetOptions, seed_of
 from beam_jobs.joins.query_groups import GroupBuilder
-from beam_jobs.sinks.dataset_manifest import make_dataset_manifest
-from beam_jobs.sinks.storage import files_key, match_daily_files, match_files
-from beam_jobs.sources.dates import Days, batch_days
+from beam_jobs.sources.dates import DATE_PLACEHOLDER, Days, batch_days
 from beam_jobs.sources.reading import check_readable
-from features.manifest import DatasetManifest, stage_key
+from beam_jobs.storage.files import files_key, glob_files, match_files
+from features.errors import InputError
+from features.manifest import stage_key
 from features.spec import FeatureSpec, load_spec
 from features.task import load_task, parse_section, task_name
 
@@ -48,12 +50,6 @@ class DatasetInputs(NamedTuple):
         files = {"logs": self.logs, "products": self.products}
         return {**self.options.model_dump(mode="json"), "seed": self.seed, "days": days, **files}
 
-    def manifest(self, found: Mapping[str, Any]) -> DatasetManifest:
-        """Builds the dataset manifest from the pipeline's summary. Errors: as `make_dataset_manifest`."""
-        missing = [f"no file {path}: its day is not in the dataset" for path in self.missing]
-        summary = {**found, "warnings": [*found["warnings"], *missing]}
-        return make_dataset_manifest(summary, self.task, self.spec, self.options, self.key, self.resolved())
-
 
 def read_dataset_inputs(
     config: str, logs: Sequence[str], products: Sequence[str], last_day: str | None = None
@@ -81,3 +77,22 @@ def read_dataset_inputs(
     paths = [[entry.path for entry in files] for files in (log_files, product_files)]
     log_bytes = sum(entry.size_in_bytes for entry in log_files)
     return DatasetInputs(name, spec, options, seed, paths[0], log_bytes, paths[1], days, missing, key)
+
+
+def match_daily_files(patterns: Sequence[str], days: Days | None, what: str) -> tuple[list[FileMetadata], list[str]]:
+    """Returns the files of all days, sorted by path, and the paths of earlier days that match no file.
+
+    Errors: InputError when the last day has no file, or a pattern has {date} and `days` is None.
+    """
+    if days is None:
+        if dated := [pattern for pattern in patterns if DATE_PLACEHOLDER in pattern]:
+            raise InputError(f"{what} {dated[0]!r} asks for days: give --date too")
+        return match_files(patterns, what), []
+    daily = [days.paths(pattern) for pattern in patterns]
+    files = {entry.path: entry for entry in match_files([paths[0] for paths in daily], what)}
+    missing = []
+    for path in (path for paths in daily for path in paths[1:]):
+        matched = glob_files(path, what)
+        files.update((entry.path, entry) for entry in matched)
+        missing += [] if matched else [path]
+    return [files[path] for path in sorted(files)], sorted(missing)

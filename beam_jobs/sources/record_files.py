@@ -12,8 +12,8 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
-from beam_jobs.sinks.tfrecords import read_records
 from beam_jobs.sources.native_log import MAX_LINE_BYTES, UNREADABLE_RECORD
+from beam_jobs.storage.tfrecords import read_records
 from protos.search_log_pb2 import SearchEvent
 
 _ROWS_PER_BATCH = 1024  # of a Parquet file, in memory at a time

@@ -8,10 +8,10 @@ import apache_beam as beam
 from beam_jobs.joins.query_groups import GroupBuilder
 from beam_jobs.sinks.dead_letters import DeadLetters
 from beam_jobs.sinks.shard_files import DEAD_LETTER_FILES, FREQUENT_QUERIES, PARTS_FOLDER, WriteLines, WriteShards
-from beam_jobs.sinks.storage import join_path
 from beam_jobs.sources.inputs import DatasetInputs
 from beam_jobs.sources.log_readers import READERS
 from beam_jobs.sources.reading import ReadLines
+from beam_jobs.storage.files import join_path
 from beam_jobs.transforms import caps
 from beam_jobs.transforms import pipeline as job
 from beam_jobs.transforms.blocks import LineBlock

@@ -10,8 +10,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.sinks.storage import join_path, make_directory, match_files
 from beam_jobs.sources.reading import read_lines
+from beam_jobs.storage.files import join_path, make_directory, match_files
 from protos import elwc_pb2
 
 _MAX_TEXTS_IN_MEMORY = 100_000  # distinct texts counted before they are emitted

@@ -22,7 +22,7 @@ COMPARISON, CHART = "comparison.json", "comparison.png"
 _SERVABLE_REFERENCES = (BM25, ZERO_SHOT, SUM)
 
 
-def compare(config: TrainerConfig, data: DataPaths, workdir: str, seeds: int) -> dict[str, Any]:
+def compare_recipes(config: TrainerConfig, data: DataPaths, workdir: str, seeds: int) -> dict[str, Any]:
     """Trains and evaluates all recipes with `seeds` seeds, the task's first; writes comparison.json and .png.
 
     Each seed is a run of its own in workdir/seed_N, without an export; finished stages are skipped. A group's value is

@@ -12,7 +12,7 @@ import pytest
 
 from beam_jobs import compare_datasets
 from beam_jobs.compare_datasets import two_views
-from beam_jobs.sinks.tfrecords import frame_record
+from beam_jobs.storage.tfrecords import frame_record
 from features.elwc import QueryGroup, decode_group, encode_group
 from features.errors import InputError
 from tests.beam_jobs.datasets import build, manifest_of, records, write_task

@@ -14,8 +14,8 @@ import pytest
 from beam_jobs.launch.processes import map_in_processes
 from beam_jobs.letor.files import PART_BYTES, FilePart, parts_of, read_documents
 from beam_jobs.letor.lines import Document
-from beam_jobs.sinks.storage import match_files
-from beam_jobs.sinks.tfrecords import record_writer
+from beam_jobs.storage.files import match_files
+from beam_jobs.storage.tfrecords import record_writer
 from features.errors import InputError
 from tests.beam_jobs.letor_sets import ROOT, line, random_lines, write
 

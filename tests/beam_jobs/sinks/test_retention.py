@@ -11,12 +11,12 @@ import pytest
 
 from beam_jobs import retention
 from beam_jobs.retention import sweep_dead_letters
-from beam_jobs.sinks.beam_store import beam_store_for
 from beam_jobs.sinks.refused_dataset import COUNTS_FILE, RefusedManifest
+from beam_jobs.storage.beam_store import beam_store_for
 from features.errors import InputError
 from features.manifest import DatasetManifest, EventCounts, parse_manifest
 from features.publication import Publication
-from tests.beam_jobs.sinks.fake_gcs import FakeGcs, serving
+from tests.beam_jobs.storage.fake_gcs import FakeGcs, serving
 
 ROOT = Path(__file__).parents[3]
 LETTERS = "dead_letters/dead_letters-00000-of-00001.jsonl.gz"

@@ -17,7 +17,7 @@ from beam_jobs.sinks.shard_files import (
     WrittenFile,
     place_files,
 )
-from beam_jobs.sinks.tfrecords import read_records
+from beam_jobs.storage.tfrecords import read_records
 from features.elwc import DATASET_VIEWS, GroupColumns, decode_group
 from features.local_store import LocalStore
 from features.publication import Publication

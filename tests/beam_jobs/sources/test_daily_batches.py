@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from beam_jobs import build_elwc
-from beam_jobs.sinks.storage import match_daily_files
 from beam_jobs.sources.dates import Days, batch_days, start_of
+from beam_jobs.sources.inputs import match_daily_files
 from features.errors import InputError
 from tests.beam_jobs.datasets import ANY_LOSS, build, groups, manifest_of, records, write_task
 from tests.beam_jobs.log_lines import act, impression, write_jsonl

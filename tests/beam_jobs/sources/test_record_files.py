@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf.json_format import ParseDict
 
-from beam_jobs.sinks.tfrecords import frame_record, record_writer
 from beam_jobs.sources.native_log import UNREADABLE_RECORD, read_event
 from beam_jobs.sources.products import MalformedProduct, ProductRow, read_product
 from beam_jobs.sources.reading import UnreadableFileError, read_lines
+from beam_jobs.storage.tfrecords import frame_record, record_writer
 from features.spec import spec_from_json
 from protos.search_log_pb2 import SearchEvent
 from tests.beam_jobs.datasets import ANY_LOSS, build, groups, read_dead_letters, write_task

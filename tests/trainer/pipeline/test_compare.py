@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer.shop import NUMBERS, data_of, write_shop, write_task
 from trainer.config import load_config
-from trainer.pipeline.compare import compare
+from trainer.pipeline.compare import compare_recipes
 from trainer.pipeline.evaluate import load_metrics, load_per_group
 from trainer.pipeline.fit import fit
 
@@ -35,7 +35,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict
     root = tmp_path_factory.mktemp("compare")
     write_shop(root, NUMBERS)
     config = load_config(str(write_task(root, NUMBERS, **TASK)))
-    return root, root / "run", compare(config, data_of(root, NUMBERS), str(root / "run"), seeds=2)
+    return root, root / "run", compare_recipes(config, data_of(root, NUMBERS), str(root / "run"), seeds=2)
 
 
 def test_a_value_is_the_mean_over_the_seeds_of_each_group(compared: tuple[Path, Path, dict[str, Any]]):

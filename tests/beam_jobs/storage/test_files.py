@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.sinks.output_directory import new_output_version
-from beam_jobs.sinks.storage import match_files, write_bytes
+from beam_jobs.storage.files import match_files, write_bytes
 from features.errors import InputError
 from features.manifest import PublishedManifest
 from tests.published import contents, everything, version_of

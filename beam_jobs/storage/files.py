@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 
-from beam_jobs.sinks.beam_store import beam_store_for
-from beam_jobs.sources.dates import DATE_PLACEHOLDER, Days
+from beam_jobs.storage.beam_store import beam_store_for
 from features.errors import InputError
 from features.local_store import is_local
 from features.manifest import FILE_NAME, ManifestT, parse_manifest, published_paths
@@ -35,33 +34,18 @@ def match_files(patterns: Sequence[str], what: str) -> list[FileMetadata]:
     """
     found: dict[str, FileMetadata] = {}
     for pattern in patterns:
-        files = _matching(pattern, what)
+        files = glob_files(pattern, what)
         if not files:
             raise InputError(f"{what} {pattern!r} matches no file: give paths or globs of existing files")
         found.update((entry.path, entry) for entry in files)
     return [found[path] for path in sorted(found)]
 
 
-def match_daily_files(patterns: Sequence[str], days: Days | None, what: str) -> tuple[list[FileMetadata], list[str]]:
-    """Returns the files of all days, sorted by path, and the paths of earlier days that match no file.
+def glob_files(pattern: str, what: str) -> list[FileMetadata]:
+    """Returns the files that match a glob, none if there are none. A published directory is matched by its manifest.
 
-    Errors: InputError when the last day has no file, or a pattern has {date} and `days` is None.
+    what: the flag or setting that holds the pattern, for errors. Errors: InputError when it cannot be read.
     """
-    if days is None:
-        if dated := [pattern for pattern in patterns if DATE_PLACEHOLDER in pattern]:
-            raise InputError(f"{what} {dated[0]!r} asks for days: give --date too")
-        return match_files(patterns, what), []
-    daily = [days.paths(pattern) for pattern in patterns]
-    files = {entry.path: entry for entry in match_files([paths[0] for paths in daily], what)}
-    missing = []
-    for path in (path for paths in daily for path in paths[1:]):
-        matched = _matching(path, what)
-        files.update((entry.path, entry) for entry in matched)
-        missing += [] if matched else [path]
-    return [files[path] for path in sorted(files)], sorted(missing)
-
-
-def _matching(pattern: str, what: str) -> list[FileMetadata]:
     try:
         folder, name = FileSystems.split(pattern)
         published = {}

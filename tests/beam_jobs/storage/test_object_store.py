@@ -11,16 +11,16 @@ import pytest
 
 from beam_jobs import build_vocabulary
 from beam_jobs.build_elwc import main
-from beam_jobs.sinks.beam_store import beam_store_for
 from beam_jobs.sinks.output_directory import new_output_version
-from beam_jobs.sinks.storage import existing_manifest, write_bytes
+from beam_jobs.storage.beam_store import beam_store_for
+from beam_jobs.storage.files import existing_manifest, write_bytes
 from features import publication
 from features.errors import InputError
 from features.manifest import DatasetManifest, PublishedManifest
 from features.publication import finish_killed_runs
 from tests.beam_jobs.datasets import ANY_LOSS, write_task
 from tests.beam_jobs.log_lines import impression, write_jsonl
-from tests.beam_jobs.sinks.fake_gcs import FakeGcs, serving
+from tests.beam_jobs.storage.fake_gcs import FakeGcs, serving
 
 OUTPUT = "gs://shop/search"
 FOREIGN = {
