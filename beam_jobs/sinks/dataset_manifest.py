@@ -14,7 +14,7 @@ from features.errors import InputError
 from features.manifest import DatasetManifest, EventCounts, SplitStatistics
 from features.spec import FeatureSpec
 
-_GUIDE = "see docs/logs.md"
+_GUIDE = "see docs/log-troubleshooting.md"
 
 
 def make_dataset_manifest(

@@ -1,6 +1,6 @@
 """The inputs of `build_elwc`, validated before the pipeline runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_jobs.joins.dataset_options import DatasetOptions, seed_of
@@ -50,9 +50,14 @@ class DatasetInputs(NamedTuple):
 
     def manifest(self, found: Mapping[str, Any]) -> DatasetManifest:
         """Builds the dataset manifest from the pipeline's summary. Errors: as `make_dataset_manifest`."""
-        missing = [f"no file {path}: its day is not in the dataset" for path in self.missing]
-        summary = {**found, "warnings": [*found["warnings"], *missing]}
+        summary = {**found, "warnings": [*found["warnings"], *missing_day_warnings(self.missing)]}
         return make_dataset_manifest(summary, self.task, self.spec, self.options, self.key, self.resolved())
+
+
+def missing_day_warnings(paths: Sequence[str]) -> Iterator[str]:
+    """Yields a warning for each path of an earlier day without a file."""
+    for path in paths:
+        yield f"no file {path}: its day is not in the dataset"
 
 
 def read_dataset_inputs(
