@@ -85,9 +85,7 @@ def simulate_logs(config: SimulatorConfig, output: str, judged_pairs: str | None
         manifest = version.publish(LogsManifest(stage_key=key, options=options), files)
         output_directory.print_unlisted_files(output, manifest)
     print(_describe_summary(summary))
-    print(
-        f"wrote {output}: {simulation.shards} event files, products and relevance: {time.monotonic() - started:.1f} s"
-    )
+    print(f"wrote {output} in {time.monotonic() - started:.1f} s: {simulation.shards} event files, products, relevance")
 
 
 class LogsManifest(PublishedManifest):

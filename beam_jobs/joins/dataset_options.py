@@ -1,13 +1,21 @@
-"""The task file's `dataset:` and `vocabulary:` sections."""
+"""The task file's `dataset:` and `vocabulary:` sections.
+
+docs/write_settings.py makes the tables of docs/log-fields.md from the descriptions and units.
+"""
 
 from datetime import date
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
+from pydantic.config import JsonDict
 
 from beam_jobs.sources.log_readers import READERS
 from features.errors import InputError
 from features.task import Section, Task
+
+
+def _unit(name: str) -> JsonDict:
+    return {"unit": name}
 
 
 class Splits(Section):
@@ -19,12 +27,30 @@ class Splits(Section):
         it, so that test has later groups of unseen queries. Other groups are dropped.
     """
 
-    by: Literal["query", "time", "query_and_time"] = "query"
-    train: float = Field(default=0.8, ge=0, le=1)
-    valid: float = Field(default=0.1, ge=0, le=1)
-    test: float = Field(default=0.1, ge=0, le=1)
-    valid_from: date | None = None  # 00:00 UTC of the day
-    test_from: date | None = None  # 00:00 UTC of the day
+    by: Literal["query", "time", "query_and_time"] = Field(
+        default="query", description="what decides the split of a query group"
+    )
+    train: float = Field(
+        default=0.8,
+        ge=0,
+        le=1,
+        description="train's share of the distinct queries; not used with `time`",
+        json_schema_extra=_unit("share"),
+    )
+    valid: float = Field(default=0.1, ge=0, le=1, description="valid's share", json_schema_extra=_unit("share"))
+    test: float = Field(
+        default=0.1, ge=0, le=1, description="test's share; the three sum to 1", json_schema_extra=_unit("share")
+    )
+    valid_from: date | None = Field(
+        default=None,
+        description="first day of valid; required with `time`, else not allowed",
+        json_schema_extra=_unit("day, from 00:00 UTC"),
+    )
+    test_from: date | None = Field(
+        default=None,
+        description="first day of test; required with `time` and `query_and_time`, else not allowed",
+        json_schema_extra=_unit("day, from 00:00 UTC"),
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> "Splits":
@@ -42,10 +68,21 @@ class Splits(Section):
 class Windows(Section):
     """Attribution windows, in hours after the impression."""
 
-    click: float = Field(default=1.0, gt=0)
-    add_to_cart: float = Field(default=24.0, gt=0)
-    purchase: float = Field(default=168.0, gt=0)
-    refund: float = Field(default=720.0, gt=0)  # a return or a cancellation of a purchase
+    click: float = Field(
+        default=1.0, gt=0, description="longest time from impression to click", json_schema_extra=_unit("hours")
+    )
+    add_to_cart: float = Field(
+        default=24.0, gt=0, description="the same for an add to cart", json_schema_extra=_unit("hours")
+    )
+    purchase: float = Field(
+        default=168.0, gt=0, description="the same for a purchase", json_schema_extra=_unit("hours")
+    )
+    refund: float = Field(
+        default=720.0,
+        gt=0,
+        description="the same for a return or a cancellation of a purchase",
+        json_schema_extra=_unit("hours"),
+    )
 
     def milliseconds(self) -> dict[str, int]:
         """Returns interaction type -> window in milliseconds."""
@@ -55,29 +92,91 @@ class Windows(Section):
 class Limits(Section):
     """Shares of lost events above which the job fails; the former dataset stays."""
 
-    malformed: float = Field(default=0.01, ge=0, le=1)  # unreadable lines, of all lines
-    late: float = Field(default=0.5, ge=0, le=1)  # this and the next two: of all interactions
-    unmatched: float = Field(default=0.5, ge=0, le=1)
-    capped: float = Field(default=0.5, ge=0, le=1)
+    malformed: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="unreadable lines above which the job fails",
+        json_schema_extra=_unit("share of all lines"),
+    )
+    late: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="late interactions above which the job fails",
+        json_schema_extra=_unit("share of all interactions"),
+    )
+    unmatched: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="unmatched interactions above which the job fails",
+        json_schema_extra=_unit("share of all interactions"),
+    )
+    capped: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="capped interactions above which the job fails",
+        json_schema_extra=_unit("share of all interactions"),
+    )
 
 
 class DatasetOptions(Section):
     """`dataset:`, the options of building a dataset."""
 
-    reader: str = "native"  # the kind of the logs
-    locale: str = ""  # use only impressions of this locale, such as en-GB; empty uses all
-    look_back_days: int = Field(default=7, ge=0, le=3650)  # days before --date whose impressions are used too
+    reader: str = Field(default="native", description=f"the kind of log: {', '.join(f'`{name}`' for name in READERS)}")
+    locale: str = Field(default="", description="use the impressions of this locale only, such as en-GB; empty: all")
+    look_back_days: int = Field(
+        default=7,
+        ge=0,
+        le=3650,
+        description="days before `--date` whose events are used too",
+        json_schema_extra=_unit("days"),
+    )
     splits: Splits = Splits()
     windows_hours: Windows = Windows()
     limits: Limits = Limits()
-    min_items: int = Field(default=2, ge=1)  # usable items that a group needs
-    max_items: int = Field(default=200, ge=1)  # items kept in a group, the topmost ones
-    max_groups_per_query: int | None = Field(default=None, ge=1)  # a sample of a query's groups; null keeps all
-    max_requests_per_hour: int | None = Field(default=None, ge=1)  # users with more are bots; null: no limit
-    # minimum users per query or categorical value listed in a manifest, vocabulary or model
-    min_distinct_users: int = Field(default=3, ge=1)
-    dead_letter_days: int = Field(default=30, ge=0)  # dead letters are deleted at this age; 0 writes none
-    shards: int = Field(default=0, ge=0, le=10_000)  # maximum files per view and split; 0: one per 32 MB of logs
+    min_items: int = Field(
+        default=2, ge=1, description="usable items that a query group needs", json_schema_extra=_unit("items")
+    )
+    max_items: int = Field(
+        default=200,
+        ge=1,
+        description="items that a query group keeps, by position; at least `min_items`",
+        json_schema_extra=_unit("items"),
+    )
+    max_groups_per_query: int | None = Field(
+        default=None,
+        ge=1,
+        description="of a query with more groups, a sample of this size is used; null: no limit",
+        json_schema_extra=_unit("groups"),
+    )
+    max_requests_per_hour: int | None = Field(
+        default=None,
+        ge=1,
+        description="a user with more distinct requests in a clock hour (UTC) is a bot; null: no limit",
+        json_schema_extra=_unit("requests"),
+    )
+    min_distinct_users: int = Field(
+        default=3,
+        ge=1,
+        description="users that a query or a categorical value needs before a manifest, vocabulary or model lists it",
+        json_schema_extra=_unit("users"),
+    )
+    dead_letter_days: int = Field(
+        default=30,
+        ge=0,
+        description="age at which dead letters are deleted; 0 writes none",
+        json_schema_extra=_unit("days"),
+    )
+    shards: int = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="maximum files per view and split; 0: one per 32 MB of logs, and at least four per local worker",
+        json_schema_extra=_unit("files"),
+    )
 
     @field_validator("reader")
     @classmethod
@@ -96,10 +195,25 @@ class DatasetOptions(Section):
 class VocabularyOptions(Section):
     """`vocabulary:`, the options of learning the WordPiece vocabulary."""
 
-    pieces: int = Field(default=8000, ge=64, le=200_000)  # maximum vocabulary size, special pieces included
-    min_count: int = Field(default=2, ge=1)  # rarer words are ignored
-    max_word_characters: int = Field(default=40, ge=1, le=100)  # longer words are ignored
-    max_alphabet: int = Field(default=1000, ge=1)  # most frequent characters; words with others are ignored
+    pieces: int = Field(
+        default=8000,
+        ge=64,
+        le=200_000,
+        description="maximum vocabulary size, special pieces included",
+        json_schema_extra=_unit("pieces"),
+    )
+    min_count: int = Field(
+        default=2, ge=1, description="rarer words are ignored", json_schema_extra=_unit("occurrences")
+    )
+    max_word_characters: int = Field(
+        default=40, ge=1, le=100, description="longer words are ignored", json_schema_extra=_unit("characters")
+    )
+    max_alphabet: int = Field(
+        default=1000,
+        ge=1,
+        description="most frequent characters that are learned; words with others are ignored",
+        json_schema_extra=_unit("characters"),
+    )
 
 
 def seed_of(task: Task) -> int:

@@ -13,7 +13,7 @@ _NOUNS = {
     "query": ("query", "queries"),
 }
 _MAX_LISTED = 10  # names in one sentence
-_GUIDE = "see docs/logs.md"
+_GUIDE = "see docs/log-fields.md"
 
 
 def log_warnings(tally: Mapping[str, int], spec: FeatureSpec) -> Iterator[str]:

@@ -7,14 +7,14 @@ from typing import Any
 from beam_jobs.joins.dataset_options import DatasetOptions, Limits
 from beam_jobs.joins.log_warnings import timestamp_faults
 from beam_jobs.joins.showings import POSITIONS_FROM_0
-from beam_jobs.sources.inputs import DatasetInputs
+from beam_jobs.sources.inputs import DatasetInputs, missing_day_warnings
 from beam_jobs.sources.log_readers import READERS
 from beam_jobs.sources.native_log import EVENT_TYPES, INTERACTIONS, QUERY, REFUND, UNKNOWN
 from beam_jobs.transforms.counts import Tally
 from features.errors import InputError
 from features.manifest import DatasetManifest, EventCounts, SplitStatistics
 
-_GUIDE = "see docs/logs.md"
+_GUIDE = "see docs/log-troubleshooting.md"
 
 
 def make_dataset_manifest(found: Mapping[str, Any], inputs: DatasetInputs) -> DatasetManifest:
@@ -29,7 +29,7 @@ def make_dataset_manifest(found: Mapping[str, Any], inputs: DatasetInputs) -> Da
     check_any_group(events, tally, sum(split.groups for split in splits.values()))
     check_unclicked_items(tally)
     check_limits(inputs.options.limits, events, tally)
-    missing = [f"no file {path}: its day is not in the dataset" for path in inputs.missing]
+    missing = missing_day_warnings(inputs.missing)
     return DatasetManifest(
         stage_key=inputs.key,
         task=inputs.task,

@@ -1,6 +1,6 @@
 """The inputs of `build_elwc`, validated before the pipeline runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from apache_beam.io.filesystem import FileMetadata
@@ -49,6 +49,12 @@ class DatasetInputs(NamedTuple):
         days = [day.isoformat() for day in self.days] if self.days else None
         files = {"logs": self.logs, "products": self.products}
         return {**self.options.model_dump(mode="json"), "seed": self.seed, "days": days, **files}
+
+
+def missing_day_warnings(paths: Sequence[str]) -> Iterator[str]:
+    """Yields a warning for each path of an earlier day without a file."""
+    for path in paths:
+        yield f"no file {path}: its day is not in the dataset"
 
 
 def read_dataset_inputs(

@@ -1,4 +1,4 @@
-"""Defines log events and reads native logs: one JSON SearchEvent per line (see docs/logs.md). Pure: no Beam."""
+"""Defines log events and reads native logs: one JSON SearchEvent per line (see docs/log-fields.md). Pure: no Beam."""
 
 import heapq
 from typing import Any, NamedTuple

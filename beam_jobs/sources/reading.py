@@ -75,7 +75,7 @@ def check_readable(paths: Iterable[str], what: str) -> None:
         try:
             next(read_lines(path), None)
         except UnreadableFileError as error:
-            raise InputError(f"{what} {error}; give whole, readable files: see the formats in docs/logs.md") from None
+            raise InputError(f"{what} {error}; give whole, readable files: see docs/log-fields.md") from None
 
 
 class ReadLines(beam.DoFn):
