@@ -12,7 +12,7 @@ PROTOC := $(PY) -m grpc_tools.protoc -I.
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHONWARNINGS := ignore:You are using a Python version:FutureWarning,ignore:pkg_resources is deprecated:UserWarning
 
-.PHONY: help setup lock protos architecture check test test-slow demo demo-table demo-esci demo-text figure serve bench clean
+.PHONY: help setup lock protos architecture settings check test test-slow demo demo-table demo-esci demo-text figure serve bench clean
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -38,6 +38,9 @@ protos: setup  ## generate the modules beside protos/*.proto
 
 architecture: setup  ## draw the rooms and their imports into docs/architecture.md
 	$(PY) -m docs.draw_architecture
+
+settings: setup  ## write the gateway's settings into docs/settings.md
+	$(PY) -m docs.list_settings
 
 check: setup  ## lint, format, types, import arrows, generated protos
 	$(PY) -m ruff check .
