@@ -40,8 +40,8 @@ protos: setup  ## generate the modules beside protos/*.proto
 architecture: setup  ## draw the rooms and their imports into docs/architecture.md
 	$(PY) -m docs.draw_architecture
 
-settings: setup  ## write the tables of dataset settings into docs/log-fields.md
-	$(PY) -m docs.write_settings
+settings: setup  ## write the settings into docs/settings.md and docs/log-fields.md
+	$(PY) -m docs.list_settings
 
 check: setup  ## lint, format, types, import arrows, generated protos
 	$(PY) -m ruff check .

@@ -39,7 +39,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--export-dir", required=True, help="the `export` directory of a finished run")
     parser.add_argument("--port", type=_port, default=8000, help="TCP port (default 8000); 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1: this machine only)")
-    parser.add_argument("--settings", help="YAML file with everything else: API keys, limits, queue (docs/operate.md)")
+    parser.add_argument("--settings", help="YAML file with everything else: API keys, limits, queue (docs/settings.md)")
     parser.add_argument(
         "--allow-unauthenticated",
         action="store_true",

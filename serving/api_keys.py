@@ -29,16 +29,18 @@ _KEY_ROLES: tuple[KeyRole, ...] = get_args(KeyRole)
 
 
 class HashedKey(Section):
-    """A key, stored as its hash. name: label of the key in the log and at /metrics."""
+    """A key, stored as its hash."""
 
-    name: str = Field(pattern=f"^{_KEY_NAME}$")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")  # of the key's UTF-8 bytes
+    name: str = Field(pattern=f"^{_KEY_NAME}$", description="Label of the key in the log and at `/metrics`.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the key's UTF-8 bytes, in hexadecimal.")
 
 
 class ApiKey(HashedKey):
     """A key and its roles. The default keeps settings files valid that were written before keys had roles."""
 
-    roles: tuple[KeyRole, ...] = Field(default=("rank", "metrics"), min_length=1)
+    roles: tuple[KeyRole, ...] = Field(
+        default=("rank", "metrics"), min_length=1, description="What the key allows, at least one role."
+    )
 
 
 def authenticate(secret: str, keys: Sequence[ApiKey], challenge: str = "Bearer") -> list[ApiKey]:

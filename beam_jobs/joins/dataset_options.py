@@ -1,21 +1,17 @@
 """The task file's `dataset:` and `vocabulary:` sections.
 
-docs/write_settings.py makes the tables of docs/log-fields.md from the descriptions and units.
+`make settings` writes the tables of docs/log-fields.md from the fields below. The string in an `Annotated` type is the
+field's unit.
 """
 
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic.config import JsonDict
 
 from beam_jobs.sources.log_readers import READERS
 from features.errors import InputError
 from features.task import Section, Task
-
-
-def _unit(name: str) -> JsonDict:
-    return {"unit": name}
 
 
 class Splits(Section):
@@ -30,26 +26,21 @@ class Splits(Section):
     by: Literal["query", "time", "query_and_time"] = Field(
         default="query", description="what decides the split of a query group"
     )
-    train: float = Field(
+    train: Annotated[float, "share"] = Field(
         default=0.8,
         ge=0,
         le=1,
         description="train's share of the distinct queries; not used with `time`",
-        json_schema_extra=_unit("share"),
     )
-    valid: float = Field(default=0.1, ge=0, le=1, description="valid's share", json_schema_extra=_unit("share"))
-    test: float = Field(
-        default=0.1, ge=0, le=1, description="test's share; the three sum to 1", json_schema_extra=_unit("share")
-    )
-    valid_from: date | None = Field(
+    valid: Annotated[float, "share"] = Field(default=0.1, ge=0, le=1, description="valid's share")
+    test: Annotated[float, "share"] = Field(default=0.1, ge=0, le=1, description="test's share; the three sum to 1")
+    valid_from: Annotated[date | None, "day, from 00:00 UTC"] = Field(
         default=None,
         description="first day of valid; required with `time`, else not allowed",
-        json_schema_extra=_unit("day, from 00:00 UTC"),
     )
-    test_from: date | None = Field(
+    test_from: Annotated[date | None, "day, from 00:00 UTC"] = Field(
         default=None,
         description="first day of test; required with `time` and `query_and_time`, else not allowed",
-        json_schema_extra=_unit("day, from 00:00 UTC"),
     )
 
     @model_validator(mode="after")
@@ -68,20 +59,13 @@ class Splits(Section):
 class Windows(Section):
     """Attribution windows, in hours after the impression."""
 
-    click: float = Field(
-        default=1.0, gt=0, description="longest time from impression to click", json_schema_extra=_unit("hours")
-    )
-    add_to_cart: float = Field(
-        default=24.0, gt=0, description="the same for an add to cart", json_schema_extra=_unit("hours")
-    )
-    purchase: float = Field(
-        default=168.0, gt=0, description="the same for a purchase", json_schema_extra=_unit("hours")
-    )
-    refund: float = Field(
+    click: Annotated[float, "hours"] = Field(default=1.0, gt=0, description="longest time from impression to click")
+    add_to_cart: Annotated[float, "hours"] = Field(default=24.0, gt=0, description="the same for an add to cart")
+    purchase: Annotated[float, "hours"] = Field(default=168.0, gt=0, description="the same for a purchase")
+    refund: Annotated[float, "hours"] = Field(
         default=720.0,
         gt=0,
         description="the same for a return or a cancellation of a purchase",
-        json_schema_extra=_unit("hours"),
     )
 
     def milliseconds(self) -> dict[str, int]:
@@ -92,33 +76,29 @@ class Windows(Section):
 class Limits(Section):
     """Shares of lost events above which the job fails; the former dataset stays."""
 
-    malformed: float = Field(
+    malformed: Annotated[float, "share of all lines"] = Field(
         default=0.01,
         ge=0,
         le=1,
         description="unreadable lines above which the job fails",
-        json_schema_extra=_unit("share of all lines"),
     )
-    late: float = Field(
+    late: Annotated[float, "share of all interactions"] = Field(
         default=0.5,
         ge=0,
         le=1,
         description="late interactions above which the job fails",
-        json_schema_extra=_unit("share of all interactions"),
     )
-    unmatched: float = Field(
+    unmatched: Annotated[float, "share of all interactions"] = Field(
         default=0.5,
         ge=0,
         le=1,
         description="unmatched interactions above which the job fails",
-        json_schema_extra=_unit("share of all interactions"),
     )
-    capped: float = Field(
+    capped: Annotated[float, "share of all interactions"] = Field(
         default=0.5,
         ge=0,
         le=1,
         description="capped interactions above which the job fails",
-        json_schema_extra=_unit("share of all interactions"),
     )
 
 
@@ -127,55 +107,46 @@ class DatasetOptions(Section):
 
     reader: str = Field(default="native", description=f"the kind of log: {', '.join(f'`{name}`' for name in READERS)}")
     locale: str = Field(default="", description="use the impressions of this locale only, such as en-GB; empty: all")
-    look_back_days: int = Field(
+    look_back_days: Annotated[int, "days"] = Field(
         default=7,
         ge=0,
         le=3650,
         description="days before `--date` whose events are used too",
-        json_schema_extra=_unit("days"),
     )
     splits: Splits = Splits()
     windows_hours: Windows = Windows()
     limits: Limits = Limits()
-    min_items: int = Field(
-        default=2, ge=1, description="usable items that a query group needs", json_schema_extra=_unit("items")
-    )
-    max_items: int = Field(
+    min_items: Annotated[int, "items"] = Field(default=2, ge=1, description="usable items that a query group needs")
+    max_items: Annotated[int, "items"] = Field(
         default=200,
         ge=1,
         description="items that a query group keeps, by position; at least `min_items`",
-        json_schema_extra=_unit("items"),
     )
-    max_groups_per_query: int | None = Field(
+    max_groups_per_query: Annotated[int | None, "groups"] = Field(
         default=None,
         ge=1,
         description="of a query with more groups, a sample of this size is used; null: no limit",
-        json_schema_extra=_unit("groups"),
     )
-    max_requests_per_hour: int | None = Field(
+    max_requests_per_hour: Annotated[int | None, "requests"] = Field(
         default=None,
         ge=1,
         description="a user with more distinct requests in a clock hour (UTC) is a bot; null: no limit",
-        json_schema_extra=_unit("requests"),
     )
-    min_distinct_users: int = Field(
+    min_distinct_users: Annotated[int, "users"] = Field(
         default=3,
         ge=1,
         description="users that a query or a categorical value needs before a manifest, vocabulary or model lists it",
-        json_schema_extra=_unit("users"),
     )
-    dead_letter_days: int = Field(
+    dead_letter_days: Annotated[int, "days"] = Field(
         default=30,
         ge=0,
         description="age at which dead letters are deleted; 0 writes none",
-        json_schema_extra=_unit("days"),
     )
-    shards: int = Field(
+    shards: Annotated[int, "files"] = Field(
         default=0,
         ge=0,
         le=10_000,
         description="maximum files per view and split; 0: one per 32 MB of logs, and at least four per local worker",
-        json_schema_extra=_unit("files"),
     )
 
     @field_validator("reader")
@@ -195,24 +166,20 @@ class DatasetOptions(Section):
 class VocabularyOptions(Section):
     """`vocabulary:`, the options of learning the WordPiece vocabulary."""
 
-    pieces: int = Field(
+    pieces: Annotated[int, "pieces"] = Field(
         default=8000,
         ge=64,
         le=200_000,
         description="maximum vocabulary size, special pieces included",
-        json_schema_extra=_unit("pieces"),
     )
-    min_count: int = Field(
-        default=2, ge=1, description="rarer words are ignored", json_schema_extra=_unit("occurrences")
+    min_count: Annotated[int, "occurrences"] = Field(default=2, ge=1, description="rarer words are ignored")
+    max_word_characters: Annotated[int, "characters"] = Field(
+        default=40, ge=1, le=100, description="longer words are ignored"
     )
-    max_word_characters: int = Field(
-        default=40, ge=1, le=100, description="longer words are ignored", json_schema_extra=_unit("characters")
-    )
-    max_alphabet: int = Field(
+    max_alphabet: Annotated[int, "characters"] = Field(
         default=1000,
         ge=1,
         description="most frequent characters that are learned; words with others are ignored",
-        json_schema_extra=_unit("characters"),
     )
 
 

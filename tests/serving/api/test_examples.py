@@ -15,7 +15,8 @@ from serving.problems import PROBLEM_TYPES
 from serving.settings import settings_of
 from tests.serving.processes import ROOT, GatewayProcess
 
-SERVING, OPERATE = ROOT / "docs" / "serving.md", ROOT / "docs" / "operate.md"
+SERVING, RUNBOOK, METRICS = (ROOT / "docs" / name for name in ("serving.md", "runbook.md", "metrics.md"))
+GUIDES = [ROOT / "docs" / f"{name}.md" for name in ("operate", "settings", "runbook", "capacity", "metrics")]
 DEMO_ADDRESS = "http://127.0.0.1:8000"
 
 
@@ -72,21 +73,29 @@ def test_the_python_example_prints_one_line_per_item(demo: GatewayProcess) -> No
 def test_every_problem_type_is_in_both_documents() -> None:
     listed = set(re.findall(r"`/problems/([a-z-]+)`", SERVING.read_text()))
     assert listed == PROBLEM_TYPES.keys()
-    assert set(re.findall(r"^### ([a-z-]+)$", OPERATE.read_text(), re.MULTILINE)) == PROBLEM_TYPES.keys()
+    assert set(re.findall(r"^### ([a-z-]+)$", RUNBOOK.read_text(), re.MULTILINE)) == PROBLEM_TYPES.keys()
 
 
 def test_the_documented_settings_are_valid(tmp_path: Path) -> None:
-    shown = blocks(OPERATE, "yaml")
-    assert shown
+    shown = [block for guide in GUIDES for block in blocks(guide, "yaml")]
+    assert len(shown) > 5
     for number, block in enumerate(shown):
         (tmp_path / f"{number}.yaml").write_text(block)
         settings_of({"export_dir": "x"}, str(tmp_path / f"{number}.yaml"))
 
 
-def test_the_documented_metrics_exist(demo: GatewayProcess) -> None:
+def test_the_documented_metrics_are_those_of_a_gateway(demo: GatewayProcess) -> None:
     demo.post({"query": "sofa", "items": ["sofa", "broken"]})
     demo.post({"query": "sofa", "items": ["sofa"]})
     exposed = re.findall(r"^# TYPE (privrank_\S+)", demo.http.get("/metrics").text, re.MULTILINE)
-    named = set(re.findall(r"privrank_(?!remote|cache|shadow)[a-z_]+", OPERATE.read_text()))
-    suffixes = ("_bucket", "_sum", "_count")
-    assert {re.sub(rf"({'|'.join(suffixes)})$", "", name) for name in named} <= set(exposed)
+    other_gateways = r"privrank_(?!remote|cache|shadow)[a-z_]+"
+    assert set(re.findall(other_gateways, METRICS.read_text())) == set(exposed)
+    for guide in GUIDES:
+        assert set(re.findall(other_gateways, guide.read_text())) <= set(exposed)
+
+
+def test_the_documented_log_events_are_those_of_the_code() -> None:
+    sources = [path.read_text() for path in (ROOT / "serving").rglob("*.py")]
+    logged = {event for source in sources for event in re.findall(r"\blog\(\s*\"([a-z-]+)\"", source)}
+    listed = set(re.findall(r"^\| `([a-z-]+)` \|[^|]*\|[^|]*\|$", METRICS.read_text(), re.MULTILINE))
+    assert listed | {"request"} == logged

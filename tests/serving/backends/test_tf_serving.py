@@ -365,6 +365,6 @@ def test_an_unreachable_model_server_fires_its_alert(remote: Remote) -> None:
     assert [alert["problem"] for alert in timeline.fires("PrivRankModelServerFails")] == ["remote-unavailable"]
 
 
-def test_the_metrics_are_those_that_the_operations_guide_lists(remote: Remote) -> None:
+def test_the_metrics_are_those_that_the_reference_lists(remote: Remote) -> None:
     told = set(re.findall(r"^# TYPE (privrank_remote_\S+)", remote.gateway.http.get("/metrics").text, re.MULTILINE))
-    assert told == set(re.findall(r"privrank_remote_[a-z_]+", (ROOT / "docs/operate.md").read_text()))
+    assert told == set(re.findall(r"privrank_remote_[a-z_]+", (ROOT / "docs/metrics.md").read_text()))

@@ -224,8 +224,8 @@ def test_every_rule_is_fired_by_a_gateway() -> None:
         assert alert in (Path(__file__).parents[1] / test).read_text()
 
 
-def test_the_operations_guide_documents_each_alert() -> None:
-    listed = set(re.findall(r"^\| `(PrivRank\w+)` \|", (ROOT / "docs" / "operate.md").read_text(), re.MULTILINE))
+def test_the_runbook_says_what_to_do_about_each_alert() -> None:
+    listed = set(re.findall(r"^\| `(PrivRank\w+)` \|", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE))
     assert listed == RULES.keys()
 
 
