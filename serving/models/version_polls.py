@@ -49,7 +49,7 @@ class VersionPolls:
             return None
         return (
             f"new versions were last looked for {self.age:.0f} s ago, expected every {self._interval:g} s: "
-            "the log says why under look-failed, unless a version is being loaded"
+            "the log says why under poll-failed, unless a version is being loaded"
         )
 
     def count_success(self) -> None:
@@ -60,5 +60,5 @@ class VersionPolls:
         """once: logs a repeated reason once, until it changes or a poll succeeds."""
         self.failed += 1
         if not once or reason != self._logged:
-            log("look-failed", logging.ERROR, reason=reason)
+            log("poll-failed", logging.ERROR, reason=reason)
         self._logged = reason

@@ -36,12 +36,12 @@ class Failing:
         new.write_text(order)
         new.rename(self.orders)
 
-    def looks(self, result: str) -> float:
+    def polls(self, result: str) -> float:
         return self.operated.gateway.metric(f'privrank_version_polls_total{{result="{result}"}}')
 
     def wait_for_polls(self, result: str, further: int) -> None:
-        wanted = self.looks(result) + further
-        self.operated.wait_until(lambda: self.looks(result) >= wanted, f"{further} looks that {result}")
+        wanted = self.polls(result) + further
+        self.operated.wait_until(lambda: self.polls(result) >= wanted, f"{further} polls that {result}")
 
     def readyz(self) -> httpx.Response:
         return self.operated.gateway.http.get("/readyz")
@@ -71,14 +71,14 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failing]:
 
 
 def test_at_the_start_a_failing_store_is_retried(failing: Failing) -> None:
-    assert "503 at call 1, exists" in failing.operated.gateway.logged("look-failed")[0]["reason"]
+    assert "503 at call 1, exists" in failing.operated.gateway.logged("poll-failed")[0]["reason"]
     failing.check_scores()
 
 
 def test_after_an_error_at_any_call_of_a_poll_the_next_poll_switches(failing: Failing) -> None:
     operated, failed_calls = failing.operated, list[str]()
     for at in itertools.count(1):
-        failures = len(operated.gateway.logged("look-failed"))
+        failures = len(operated.gateway.logged("poll-failed"))
         failing.order(str(at))
         operated.publish(at + 1, failing.version)
         operated.wait_until_serving(at + 1)
@@ -86,8 +86,8 @@ def test_after_an_error_at_any_call_of_a_poll_the_next_poll_switches(failing: Fa
         operated.withdraw(at)
         if failing.orders.exists():  # the poll that switched made fewer calls
             break
-        operated.wait_until(lambda n=failures: len(operated.gateway.logged("look-failed")) > n, "a log line")
-        [line] = operated.gateway.logged("look-failed")[failures:]
+        operated.wait_until(lambda n=failures: len(operated.gateway.logged("poll-failed")) > n, "a log line")
+        [line] = operated.gateway.logged("poll-failed")[failures:]
         assert f"503 at call {at}, " in line["reason"]
         failed_calls.append(line["reason"].rsplit(" ", 1)[1])
     failing.orders.unlink()
@@ -96,7 +96,7 @@ def test_after_an_error_at_any_call_of_a_poll_the_next_poll_switches(failing: Fa
     # read, each until its end
     assert len(failed_calls) == 4 + 2 + 5 + 2 * 4
     assert operated.gateway.logged("version-refused") == []
-    assert failing.looks("failed") == len(failed_calls) + 1
+    assert failing.polls("failed") == len(failed_calls) + 1
 
 
 def test_readyz_warns_while_polls_fail_and_the_model_keeps_serving(failing: Failing) -> None:

@@ -195,7 +195,7 @@ def test_a_file_pins_a_version_until_it_is_removed(operated: Operated) -> None:
     (operated.folder / PIN).write_text("1\n")
     operated.wait_until_serving(1)
     (operated.folder / PIN).write_text("one")
-    assert "expected the number of a version" in operated.gateway.wait_for_log("look-failed")["reason"]
+    assert "expected the number of a version" in operated.gateway.wait_for_log("poll-failed")["reason"]
     assert operated.serving() == 1
     (operated.folder / PIN).unlink()
     operated.wait_until_serving(3)
@@ -211,7 +211,7 @@ def wait_for_polls(operated: Operated) -> None:
     """Waits until two more polls of the directory have succeeded."""
     sample = 'privrank_version_polls_total{result="succeeded"}'
     wanted = operated.gateway.metric(sample) + 2
-    operated.wait_until(lambda: operated.gateway.metric(sample) >= wanted, "two looks")
+    operated.wait_until(lambda: operated.gateway.metric(sample) >= wanted, "two polls")
 
 
 def test_a_refused_order_to_serve_changes_nothing_even_at_the_next_poll(operated: Operated) -> None:

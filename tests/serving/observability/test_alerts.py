@@ -160,7 +160,7 @@ TROUBLES: dict[str, tuple[Callable[[Troubled], None], int, float, list[dict[str,
     "PrivRankLate": (Troubled.is_late, 6, 3, [{}]),
     "PrivRankShadowFails": (Troubled.fails_in_the_shadow, 3, 6, [{"version": "2"}]),
     "PrivRankVersionRefused": (Troubled.refuses_a_version, 1, 12, [{"version": "77"}]),
-    "PrivRankLooksFail": (Troubled.loses_its_store, 5, 3, [{}]),
+    "PrivRankPollsFail": (Troubled.loses_its_store, 5, 3, [{}]),
     "PrivRankPrivilegedFeature": (Troubled.is_sent_a_privileged_feature, 1, 3, [{}]),
 }
 
