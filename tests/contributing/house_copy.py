@@ -11,6 +11,7 @@ from tests.contributing.recipe import ROOT
 
 ROOMS = (
     "protos", "features", "inference", "simulator", "beam_jobs", "trainer", "serving", "experiments", "tests", "docs",
+    "deploy",
 )  # fmt: skip
 TOYS = Path(__file__).parent / "toys"
 PLACEHOLDERS = {"NAME": "toy", "PAPER": "pfd"}  # of paths in the recipes
@@ -56,6 +57,13 @@ class HouseCopy:
     def insert_before_return(self, path: str, name: str, text: str) -> None:
         """Inserts lines before the last statement of a function."""
         self._insert(path, self._body(path, name)[-1].lineno - 1, text)
+
+    def replace(self, path: str, old: str, new: str) -> None:
+        """Replaces every `old` in a file; there is one or more."""
+        file = self.existing(path)
+        content = file.read_text()
+        assert old in content, f"{path} does not have {old!r}"
+        file.write_text(content.replace(old, new))
 
     def add_field(self, path: str, name: str, line: str) -> None:
         """Adds a line behind the last annotated field of a class."""

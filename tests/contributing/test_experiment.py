@@ -28,8 +28,7 @@ def test_an_experiment_follows_the_recipe(tmp_path: Path) -> None:
     assert done.stdout == f"1 of 1 claims held; wrote {tmp_path}/out/toy.md\n", done.stderr
 
     [page] = re.findall(r"\]\(([^)]+)\)", recipe.steps[3])
-    table = house.existing(page)
     head = "| name | what it reproduces |\n|---|---|\n"
-    table.write_text(table.read_text().replace(head, f"{head}| `toy` | squares |\n"))
+    house.replace(page, head, f"{head}| `toy` | squares |\n")
     tests = house.run_tests("tests/experiments/test_main.py", "-k", "registered or help")
     assert tests.returncode == 0, tests.stdout

@@ -63,6 +63,18 @@ TESTED = ENDPOINT.step(
     "Test it in {file}. If it needs a key, add its path to {guarded} in {guarded_file}; if it takes a body, add one to "
     "{right} in {right_file}.",
 )
+CURL = """
+```sh
+curl -s http://127.0.0.1:8000/v1/toy -H 'Content-Type: application/json' -d '{"query": "sofa", "items": ["oak"]}'
+```
+"""
+PANEL = """
+  {
+   "id": 99, "type": "stat", "title": "Toys",
+   "datasource": {"type": "prometheus", "uid": "${datasource}"},
+   "gridPos": {"x": 0, "y": 999, "w": 4, "h": 4},
+   "targets": [{"expr": "sum(privrank_toys_total{job=~\\"$job\\"})", "legendFormat": "toys"}]
+  },"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +99,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Followed:
     other = ENDPOINT.step(1, "Any other is a route in one of the {prefix} functions of {app}, or in {admin} of {file}")
     house.insert_at_end(other["app"], f"{other['prefix']}health", ROUTE)
     metrics = METRIC.step(1, "Define it in {file}.")["file"]
-    house.insert_at_end(metrics, "Metrics.__init__", '        self._toys = self._counter("toy", "Toys")')
+    house.insert_at_end(metrics, "Metrics.__init__", '        self._toys = self._counter("toys", "Toys")')
     return Followed(house, without_registry_lines)
 
 
@@ -102,3 +114,36 @@ def test_without_its_registry_line_a_backend_is_refused_by_name_and_an_endpoint_
     done = followed.without_registry_lines
     assert "backend 'toy' is unknown, expected one of embedded, litert, tf-serving" in done.stdout, done.stderr
     assert '"detail":"Nothing is served at this path"' in done.stdout
+
+
+@pytest.mark.slow
+def test_the_tests_that_the_endpoints_recipe_names_run_with_the_toy(followed: Followed) -> None:
+    house = followed.house
+    house.add_entry(TESTED["guarded_file"], TESTED["guarded"], '("POST", "/v1/toy")')
+    house.add_entry(TESTED["right_file"], TESTED["right"], '"/v1/toy": {"query": "sofa", "items": ["oak"]}')
+    examples = ENDPOINT.step(3, ", with a {curl} command: {file} runs it.")["file"]
+    house.replace("docs/serving.md", "\n## Errors\n", f"{CURL}\n## Errors\n")
+    files = (TESTED["guarded_file"], TESTED["right_file"], examples)
+    done = house.run_tests(*files, "-v", "-k", "v1/toy")
+    assert done.returncode == 0, done.stdout
+    for file in files:
+        assert f"{file}::" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_dashboard_and_the_alerts_need_the_toys(followed: Followed) -> None:
+    house = followed.house
+    patterns = ENDPOINT.step(4, "If it ranks, add its path to the {label} patterns of {alerts} and {dashboard}")
+    tests = METRIC.step(2, "and a panel to {dashboard}. {file} fails for a metric without a panel.")
+    files = (tests["file"], "tests/serving/observability/test_alerts.py")
+    run = (*files, "-k", "every_metric_of_the_gateway or ranking_endpoint")
+    without = house.run_tests(*run)
+    assert "3 failed" in without.stdout, without.stdout
+    assert "'privrank_toys_total'" in without.stdout
+    assert "'/v1/toy'" in without.stdout
+
+    house.replace(tests["dashboard"], '\n "panels": [', f'\n "panels": [{PANEL}')
+    house.replace(patterns["dashboard"], "(rank|rerank|rank/batch)", "(rank|rerank|rank/batch|toy)")
+    house.replace(patterns["alerts"], "|/v1/rerank", "|/v1/rerank|/v1/toy")
+    done = house.run_tests(*run)
+    assert done.returncode == 0, done.stdout

@@ -39,4 +39,4 @@ def test_the_other_endpoints_answer(gateway: GatewayProcess) -> None:
 
 
 def test_the_metric_is_exposed(gateway: GatewayProcess) -> None:
-    assert "# TYPE privrank_toy_total counter" in gateway.http.get("/metrics").text
+    assert "# TYPE privrank_toys_total counter" in gateway.http.get("/metrics").text
