@@ -80,7 +80,7 @@ def _describe_finding(finding: Mapping[str, Any]) -> str:
         "divergence": f"divergence of {of}" if of else "divergence",
         "share_change": f"share of {of}",
         "differing_groups": "groups that differ between the views",
-        "smuggled": f"not a regular feature, but {of}",
+        "leaked": f"not a regular feature, but {of}",
     }.get(finding["kind"], of)
 
 
