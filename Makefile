@@ -16,7 +16,7 @@ export PYTHONWARNINGS := ignore:You are using a Python version:FutureWarning,ign
 	compare-loggers figure serve bench clean
 
 help:  ## this list
-	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/installed  ## install the locked requirements into .venv (redone when the lock changes)
 
