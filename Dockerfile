@@ -20,10 +20,8 @@ RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin 
 # Logs -> dataset: simulator, beam_jobs.build_elwc, beam_jobs.compare_datasets. No TensorFlow.
 FROM base AS beam
 COPY locks/beam.txt locks/
-# hadolint ignore=DL3042
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=index.pem \
-    --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    pip install --no-deps --require-hashes --no-build-isolation -r locks/beam.txt
+    pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r locks/beam.txt
 COPY configs configs
 COPY protos protos
 COPY features features
@@ -37,20 +35,16 @@ CMD ["beam_jobs.build_elwc", "--help"]
 FROM beam AS vocabulary
 USER 0:0
 COPY locks/vocabulary.txt locks/
-# hadolint ignore=DL3042
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=index.pem \
-    --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    pip install --no-deps --require-hashes --no-build-isolation -r locks/vocabulary.txt
+    pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r locks/vocabulary.txt
 USER 10001:10001
 CMD ["beam_jobs.build_vocabulary", "--help"]
 
 # Dataset -> SavedModel.
 FROM base AS trainer
 COPY locks/trainer.txt locks/
-# hadolint ignore=DL3042
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=index.pem \
-    --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    pip install --no-deps --require-hashes --no-build-isolation -r locks/trainer.txt
+    pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r locks/trainer.txt
 COPY configs configs
 COPY protos protos
 COPY features features
@@ -64,10 +58,8 @@ CMD ["--help"]
 # --settings with api_keys, or --allow-unauthenticated (docs/containers.md).
 FROM base AS serving
 COPY locks/serving.txt locks/
-# hadolint ignore=DL3042
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=index.pem \
-    --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    pip install --no-deps --require-hashes --no-build-isolation -r locks/serving.txt
+    pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r locks/serving.txt
 COPY configs configs
 COPY protos protos
 COPY features features

@@ -162,7 +162,8 @@ def test_vocabulary_is_the_image_beam_and_tensorflow():
 def test_the_lock_is_installed_with_hashes_and_nothing_else_is(stage: str):
     (install,) = [line for line in stages()[stage] if "pip install" in line]
     # without build isolation, the build tools of the base image build the source distributions, and none is fetched
-    assert install.endswith(f"pip install --no-deps --require-hashes --no-build-isolation -r locks/{stage}.txt")
+    options = "--no-cache-dir --no-deps --require-hashes --no-build-isolation"
+    assert install.endswith(f"pip install {options} -r locks/{stage}.txt")
 
 
 @pytest.mark.parametrize("stage", INSTALLING)

@@ -40,8 +40,8 @@ def lock(name: str) -> str:
 
 
 @cache
-def locked(name: str) -> dict[str, set[str]]:
-    """Package -> its pins in one lock. Every line must be a pinned package or a hash of it."""
+def pins(name: str) -> dict[str, set[str]]:
+    """Package -> its versions in one lock. Every line must be a pinned package or a hash of it."""
     packages: dict[str, set[str]] = {}
     hashes = 1
     for line in lock(name).splitlines():
@@ -54,6 +54,11 @@ def locked(name: str) -> dict[str, set[str]]:
             hashes += 1
     assert hashes
     return packages
+
+
+def locked(name: str) -> dict[str, set[str]]:
+    """The same, with tensorflow for tensorflow-cpu: the same release and the same modules."""
+    return {"tensorflow" if package == "tensorflow-cpu" else package: found for package, found in pins(name).items()}
 
 
 @cache
@@ -84,21 +89,27 @@ def distributions(package: str) -> set[str]:
 
 def test_every_lock_belongs_to_an_extra():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {path.stem for path in (ROOT / "locks").iterdir()}
-    assert names == set(project["optional-dependencies"]) == {*INSTALLED, "dev"}
+    names = {path.stem for path in (ROOT / "locks").iterdir()} - {"cpu-overrides"}
+    assert names == set(project["optional-dependencies"]) - {"cpu"} == {*INSTALLED, "dev"}
 
 
 @pytest.mark.parametrize("name", [*INSTALLED, "dev"])
 def test_every_locked_package_is_pinned_with_hashes_and_without_an_address(name: str):
     assert all(len(versions) == 1 for versions in locked(name).values())
     assert "://" not in lock(name)
-    assert "tensorflow-cpu" not in locked(name)  # it and tensorflow overwrite each other
+    assert not {"tensorflow", "tensorflow-cpu"} <= set(pins(name))  # the two overwrite each other
+
+
+def test_images_hold_the_tensorflow_for_cpus():
+    held = {name: {"tensorflow", "tensorflow-cpu"} & set(pins(name)) for name in (*INSTALLED, "dev")}
+    cpu = {"tensorflow-cpu"}
+    assert held == {"beam": set(), "vocabulary": cpu, "trainer": cpu, "serving": cpu, "dev": {"tensorflow"}}
 
 
 @pytest.mark.parametrize("name", INSTALLED)
 def test_the_development_lock_holds_every_other_lock_at_the_same_versions(name: str):
     development = locked("dev")
-    assert not {p: pins for p, pins in locked(name).items() if development.get(p) != pins}, "run make lock"
+    assert not {p: found for p, found in locked(name).items() if development.get(p) != found}, "run make lock"
 
 
 def declared(extra: str) -> Iterator[str]:
