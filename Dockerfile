@@ -1,4 +1,4 @@
-# One image for each thing that is installed: docker build --target beam|vocabulary|trainer|serving .
+# One image for each thing that is installed: docker build --target beam|vocabulary|trainer|trainer-gpu|serving .
 # Each installs its own lock and holds the rooms that it runs: `python -m ...`, as the Make targets run it.
 # BASE takes a digest: --build-arg BASE=python:3.11.14-slim-bookworm@sha256:... (docs/containers.md).
 # Build secrets, both optional: `pip.conf` with the address of a package index, `index.pem` with its certificates.
@@ -45,6 +45,25 @@ FROM base AS trainer
 COPY locks/trainer.txt locks/
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=index.pem \
     pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r locks/trainer.txt
+COPY configs configs
+COPY protos protos
+COPY features features
+COPY inference inference
+COPY trainer trainer
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "trainer"]
+CMD ["--help"]
+
+# The same on NVIDIA GPUs: CUDA 12.2 is in the lock, the driver (525.60.13 or newer) and the container toolkit on the host.
+# The driver compiles kernels at the first start for GPUs that the packages hold no code for, and caches them in the volume.
+FROM base AS trainer-gpu
+COPY locks/trainer-gpu.txt locks/
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=index.pem \
+    pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r locks/trainer-gpu.txt
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    CUDA_CACHE_PATH=/privrank/build/cuda-cache \
+    CUDA_CACHE_MAXSIZE=4294967296
 COPY configs configs
 COPY protos protos
 COPY features features

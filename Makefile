@@ -7,7 +7,7 @@ PORT ?= 8000
 UV_COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--generate-hashes --no-header --no-annotate --no-strip-extras pyproject.toml
 # What is installed apart, an extra and a lock each. The development lock holds the packages of all, and gives the versions.
-LOCKS := beam vocabulary trainer serving
+LOCKS := beam vocabulary trainer trainer-gpu serving
 # tensorflow-cpu in place of tensorflow
 CPU := --extra cpu --override locks/cpu-overrides.txt
 PROTOC := $(PY) -m grpc_tools.protoc -I.
@@ -40,7 +40,7 @@ lock-dev: setup
 	$(UV_COMPILE) --extra dev --output-file locks/dev.txt
 
 $(LOCKS:%=lock-%): lock-%: lock-dev
-	$(UV_COMPILE) --extra $* $(if $(filter beam,$*),,$(CPU)) --constraint locks/dev.txt --output-file locks/$*.txt
+	$(UV_COMPILE) --extra $* $(if $(filter beam trainer-gpu,$*),,$(CPU)) --constraint locks/dev.txt --output-file locks/$*.txt
 
 protos: setup  ## generate the modules beside protos/*.proto
 	$(PROTOC) --python_out=. --pyi_out=. protos/*.proto

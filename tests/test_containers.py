@@ -22,10 +22,11 @@ from serving.settings import Settings, settings_of
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 STEPS = ("logs", "elwc", "vocabulary", "train")
-INSTALLING = ("beam", "vocabulary", "trainer", "serving")  # targets; each installs the lock of its name
+INSTALLING = ("beam", "vocabulary", "trainer", "trainer-gpu", "serving")  # targets; each installs the lock of its name
 ENTRYPOINTS = {
     "beam": ["python", "-m"],
     "trainer": ["python", "-m", "trainer"],
+    "trainer-gpu": ["python", "-m", "trainer"],
     "serving": ["python", "-m", "serving"],
 }
 MODULES = (
@@ -107,7 +108,7 @@ def test_the_linter_notices_a_bad_dockerfile(tmp_path: Path):
 
 def test_the_compose_files_follow_the_compose_schema():
     schema = ("--builtin-schema", "vendor.compose-spec")
-    done = run(str(BIN / "check-jsonschema"), *schema, "docker-compose.yml", "docker-compose.tf-serving.yml")
+    done = run(str(BIN / "check-jsonschema"), *schema, *sorted(path.name for path in ROOT.glob("docker-compose*.yml")))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -198,6 +199,7 @@ def test_processes_are_not_root_and_cannot_change_the_code(stage: str):
         ("beam", ["configs", "protos", "features", "simulator", "beam_jobs"]),
         ("vocabulary", []),  # those of beam
         ("trainer", ["configs", "protos", "features", "inference", "trainer"]),
+        ("trainer-gpu", ["configs", "protos", "features", "inference", "trainer"]),
         ("serving", ["configs", "protos", "features", "inference", "serving"]),
     ],
 )
@@ -295,6 +297,17 @@ def test_the_model_server_holds_the_demo_s_model_and_the_gateway_asks_it():
     task = yaml.safe_load((ROOT / "configs/product_search.yaml").read_text())
     assert (model.name, model.base_path) == (task["name"], f"/privrank/{plain[1]}")
     assert model.model_version_policy.latest.num_versions == settings.reloading.resident
+
+
+def test_the_gpu_override_trains_on_every_gpu_and_changes_nothing_else():
+    services = yaml.safe_load((ROOT / "docker-compose.gpu.yml").read_text())["services"]
+    assert list(services) == ["train"]
+    train = services["train"]
+    assert train["build"]["target"] == "trainer-gpu"
+    [device] = train["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+    # compiled kernels are cached where the container may write
+    assert "CUDA_CACHE_PATH=/privrank/build/" in " ".join(stages()["trainer-gpu"])
 
 
 @contextmanager
