@@ -1,10 +1,11 @@
-"""Has the data drifted? Two datasets, feature by feature; or one dataset's training view and its serving view.
+"""Compares two datasets feature by feature, or the training view of one dataset with its serving view.
 
 Example:
   python -m beam_jobs.compare_datasets build/monday/dataset build/tuesday/dataset --output build/tuesday/drift
   python -m beam_jobs.compare_datasets build/tuesday/dataset
 
-Exit code: 0 without drift, 1 with drift, 2 when something cannot be read. Any option of Apache Beam may follow.
+Exit codes: 0 no drift; 1 drift; 2 a wrong option, or an input that cannot be read.
+Any option of Apache Beam may follow.
 """
 
 from features.termination import exit_on_sigterm
@@ -41,14 +42,12 @@ from features.manifest import FILE_NAME, DatasetManifest, PublishedManifest, sta
 from features.publication import Publication
 from features.spec import Feature, FeatureSpec
 
-# Of each side, about: what lies beyond is left out at random, whole groups at a time. So many groups make chance reach
-# far less than any sensible threshold; so many numbers (a vector has many) fit in memory.
+# About the size of each side's random sample of groups. With so many groups the chance bound is far below any sensible
+# threshold; so many numbers (a vector has many) fit in memory.
 SAMPLED_GROUPS = 10_000
 SAMPLED_NUMBERS = 8_000_000
 _FREQUENT_QUERIES_FILE = "train/frequent_queries.jsonl.gz"
-_PASS_FOLDER = (
-    "pass"  # below the scratch folder while the job runs: what the pass over the records finds, query text included
-)
+_PASS_FOLDER = "pass"  # below the scratch folder while the job runs: sampled records, query text included
 _PRIVATE_MODE = 0o700
 _PAGE_FILE = "comparison.html"
 
@@ -112,14 +111,14 @@ def read_dataset_manifest(path: str) -> DatasetManifest:
     if manifest is None:
         raise InputError(f"{path} has no {FILE_NAME}, expected a complete dataset: run beam_jobs.build_elwc")
     if not any(split.groups for split in manifest.splits.values()):
-        raise InputError(f"{path} has no query group, expected some to compare: build it from logs that have")
+        raise InputError(f"{path} has no query groups, expected at least one: build it from other logs")
     return manifest
 
 
 def two_datasets(a: str, b: str) -> tuple[Compared, Compared]:
-    """Their training views, which hold all features; those alone are compared that both have, in the same form.
+    """The training views, which hold all features, with the features that both have in the same form.
 
-    Errors: InputError when there are none.
+    Errors: InputError when they have none in common.
     """
     manifests = read_dataset_manifest(a), read_dataset_manifest(b)
     names = common_features(*(manifest.spec for manifest in manifests))
@@ -165,7 +164,7 @@ def run_comparison(
         check_group_count(side, found.groups[side.side])
     known = {code: text for side in sides for code, text in (frequent_query_codes(side) | listed_values(side)).items()}
     samples = [load_sample(side, found, known) for side in sides]
-    # a manifest counts the values that went into both views, so of a view only the sample can tell
+    # a manifest counts both views together, so only a sample has the figures of one view
     pairs = feature_pairs(
         *(ComparisonSide(x, None if views else side.manifest) for x, side in zip(samples, sides, strict=True))
     )
@@ -179,7 +178,7 @@ def check_group_count(side: Compared, found: int) -> None:
     if found != side.groups:
         raise InputError(
             f"the {side.view} view of {side.path} holds {found:,} groups, but its manifest says {side.groups:,}: files "
-            "are missing or foreign. Build the dataset again"
+            "were removed or replaced. Build the dataset again"
         )
 
 
@@ -190,7 +189,9 @@ def load_sample(side: Compared, found: RecordScan, known: Mapping[int, str]) -> 
     try:
         sample = sample_of((decode_group(record, spec) for record in records), side.features, side.groups, known)
     except (ValueError, KeyError) as error:
-        raise InputError(f"{side.path} holds a record that is no group of its: {error}; build it again") from None
+        raise InputError(
+            f"{side.path} holds a record that is not a query group of its features: {error}; build it again"
+        ) from None
     if not sample.groups:
         raise InputError(f"{side.path} has too few groups to compare: give a larger dataset")
     return sample
@@ -222,7 +223,7 @@ def frequent_query_codes(side: Compared) -> dict[int, str]:
 def workspace(output: str | None, beam_options: PipelineOptions) -> Iterator[tuple[str, Publication | None]]:
     """Yields a working directory and, if `output` is given, its new version.
 
-    Errors: InputError when the place is not ours to write, or workers elsewhere could not see it.
+    Errors: InputError when `output` holds other files, or when it is None and the workers are on other machines.
     """
     if output is not None:
         check_output_directory(output)
@@ -230,7 +231,9 @@ def workspace(output: str | None, beam_options: PipelineOptions) -> Iterator[tup
         with new_output_version(output) as version:
             yield version.scratch, version
     elif not runs_in_process(beam_options):
-        raise InputError("--output is not set, expected with this runner: its workers leave there what they find")
+        raise InputError(
+            "--output is not set, but the workers of this runner need a directory that they can write: set it"
+        )
     else:
         with tempfile.TemporaryDirectory() as scratch:
             yield scratch, None
@@ -254,9 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("datasets", nargs="+", metavar="DATASET", help="A and B; or one, whose two views are compared")
-    parser.add_argument("--config", help="a YAML file of thresholds; see docs/compare.md")
-    parser.add_argument("--output", help="a directory to write: comparison.json and comparison.html")
+    parser.add_argument("datasets", nargs="+", metavar="DATASET", help="A and B, or one to compare its two views")
+    parser.add_argument("--config", help="YAML file of thresholds; see docs/compare.md")
+    parser.add_argument("--output", help="directory to write: comparison.json and comparison.html")
     given, rest = parser.parse_known_args(arguments)
     if len(given.datasets) > 2:
         raise InputError(f"{len(given.datasets)} datasets given ({', '.join(given.datasets)}), expected one or two")

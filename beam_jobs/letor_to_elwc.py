@@ -1,4 +1,4 @@
-"""LETOR data sets (SVMlight files) -> a dataset of query groups, by the protocol of Yang et al. 2022, section 4.1.
+"""Converts LETOR data sets (SVMlight files) to a dataset of query groups, by the protocol of Yang et al. 2022, 4.1.
 
 Example:
   python -m beam_jobs.letor_to_elwc --config configs/letor.yaml \\
@@ -123,7 +123,7 @@ def letor_manifest(
 
 
 def events_of(kind: str, found: Iterable[ConversionResult]) -> EventCounts:
-    """What became of the groups or documents; those that the protocol leaves out are unmatched.
+    """Counts of groups or documents by fate; those that the protocol leaves out are unmatched.
 
     Errors: RuntimeError when the counts do not reconcile.
     """
@@ -150,9 +150,9 @@ def check_no_absent_features(protocol: LetorProtocol, absent: Sequence[int]) -> 
         regular = protocol.spec["regular"].length
         raise InputError(
             f"no line of the files names feature {abbreviated_list(list(map(str, absent)))}, expected features 1 to "
-            f"{protocol.features}: the lengths of the task's regular ({regular}) and privileged "
-            f"({protocol.privileged}) features together. Correct the lengths; if the files leave such features out on "
-            "purpose, set letor.absent_features to zero"
+            f"{protocol.features}: the sum of the lengths of the task's features regular ({regular}) and privileged "
+            f"({protocol.privileged}). Correct the lengths; if the files leave such features out on purpose, set "
+            "letor.absent_features to zero"
         )
 
 
@@ -167,7 +167,7 @@ def warnings_of(correlations: Correlations, chosen: FeatureSplit, absent: Sequen
             )
     if absent:
         ids = abbreviated_list(list(map(str, absent)))
-        yield f"{len(absent)} of the features are named by no line of the files, and are 0: {ids}"
+        yield f"no line of the files names {len(absent)} of the features, which are 0: {ids}"
     constant = [
         str(feature)
         for feature, squares in enumerate(correlations.squares[:-1], start=1)
@@ -175,7 +175,7 @@ def warnings_of(correlations: Correlations, chosen: FeatureSplit, absent: Sequen
     ]
     if constant:
         ids = abbreviated_list(constant)
-        yield f"{len(constant)} of the features are constant in train, so they say nothing: {ids}"
+        yield f"{len(constant)} of the features are constant in train and carry no information: {ids}"
 
 
 def describe_letor_dataset(manifest: DatasetManifest, output: str, seconds: float) -> str:
@@ -187,7 +187,7 @@ def describe_letor_dataset(manifest: DatasetManifest, output: str, seconds: floa
         lines.append(f"  {split}: {counted.groups} groups ({positive}), {counted.items} documents; left out: {dropped}")
     correlations, tau = manifest.options["correlations"], manifest.options["privileged_tau"]
     named = [f"{feature} ({correlations[str(feature)]:+.3f})" for feature in manifest.options["privileged"]]
-    drawn = [] if tau is None else [f"one, drawn as the label is with tau {tau:g}"]
+    drawn = [] if tau is None else [f"one, drawn like the label, with tau {tau:g}"]
     lines.append(f"  privileged features (correlation with the label): {abbreviated_list(named or drawn) or 'none'}")
     lines += [f"  warning: {warning}" for warning in manifest.warnings]
     items = sum(counted.items for counted in manifest.splits.values())
@@ -206,10 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", required=True, help="the task file")
+    parser.add_argument("--config", required=True, help="task file")
     for split in DATASET_SPLITS:
         parser.add_argument(f"--{split}", required=True, nargs="+", help="paths or globs of files (plain, .gz or .xz)")
-    parser.add_argument("--output", required=True, help="the dataset directory to write")
+    parser.add_argument("--output", required=True, help="dataset directory to write")
     parser.add_argument(
         "--workers", type=int, help="processes (default: one a core); the dataset does not depend on it"
     )

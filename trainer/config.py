@@ -92,6 +92,7 @@ class TrainerConfig:
     teacher_architecture: dict[str, StudentConfig]  # by teacher: `student` with the teachers' and its own overrides
     teacher_training: dict[str, TrainingConfig]  # by teacher: `training` with the teachers' and its own overrides
     recipes: dict[str, Recipe]
+    recipe_architecture: dict[str, StudentConfig]  # by recipe: `student` with the recipe's overrides
     recipe_training: dict[str, TrainingConfig]  # by recipe: `training` with the recipe's overrides
     evaluation: EvaluationConfig
     export: ExportConfig
@@ -99,8 +100,8 @@ class TrainerConfig:
 
     @property
     def pretrained(self) -> tuple[str, ...]:
-        """The directories of pretrained encoders that the student and the teachers start from, each once."""
-        architectures = (self.student, *self.teacher_architecture.values())
+        """The directories of pretrained encoders that students and teachers start from, each once."""
+        architectures = (self.student, *self.recipe_architecture.values(), *self.teacher_architecture.values())
         return tuple(dict.fromkeys(a.pretrained for a in architectures if a.pretrained is not None))
 
     @property
@@ -125,21 +126,11 @@ def load_config(path: str) -> TrainerConfig:
         student=parse(student, "student", StudentConfig),
         training=parse(training, "training", TrainingConfig),
         teachers=teachers,
-        teacher_architecture={
-            name: parse(
-                overridden(teacher_architecture, teacher.architecture), f"teachers.{name}.architecture", StudentConfig
-            )
-            for name, teacher in teachers.items()
-        },
-        teacher_training={
-            name: parse({**teacher_training, **teacher.training}, f"teachers.{name}.training", TrainingConfig)
-            for name, teacher in teachers.items()
-        },
+        teacher_architecture=_architectures("teachers", teacher_architecture, teachers),
+        teacher_training=_trainings("teachers", teacher_training, teachers),
         recipes=recipes,
-        recipe_training={
-            name: parse({**training, **recipe.training}, f"recipes.{name}.training", TrainingConfig)
-            for name, recipe in recipes.items()
-        },
+        recipe_architecture=_architectures("recipes", student, recipes),
+        recipe_training=_trainings("recipes", training, recipes),
         evaluation=parse_section(task, "evaluation", EvaluationConfig),
         export=parse_section(task, "export", ExportConfig),
         resolved=task,
@@ -150,6 +141,22 @@ def load_config(path: str) -> TrainerConfig:
     for where, model_training in config.trainings.items():
         _check_weight(config.spec, where, model_training.group_weight)
     return config
+
+
+def _architectures(section: str, base: dict[str, Any], entries: dict[str, Any]) -> dict[str, StudentConfig]:
+    """The architecture of each entry: `base` with its own overrides. Errors: InputError."""
+    return {
+        name: parse(overridden(base, entry.architecture), f"{section}.{name}.architecture", StudentConfig)
+        for name, entry in entries.items()
+    }
+
+
+def _trainings(section: str, base: dict[str, Any], entries: dict[str, Any]) -> dict[str, TrainingConfig]:
+    """The training of each entry: `base` with its own overrides. Errors: InputError."""
+    return {
+        name: parse({**base, **entry.training}, f"{section}.{name}.training", TrainingConfig)
+        for name, entry in entries.items()
+    }
 
 
 def _seed(task: dict[str, Any]) -> int:
@@ -208,14 +215,7 @@ def _check_recipes(config: TrainerConfig) -> None:
                     f"recipes: {recipe.name!r} names the unknown teacher {teacher!r}, "
                     f"expected one of {', '.join(config.teachers) or 'teachers, which is empty: name some there'}"
                 )
-        for what, name in (("starts from", recipe.starts_from), *(("averages", name) for name in recipe.averages)):
-            if name is not None and name not in earlier:
-                raise InputError(
-                    f"recipes: {recipe.name!r} {what} {name!r}, "
-                    f"expected an earlier recipe: {', '.join(earlier) or 'none is before it'}"
-                )
-            if name is not None and config.recipes[name].averages and what == "starts from":
-                raise InputError(f"recipes: {recipe.name!r} starts from {name!r}, which only averages others")
+        _check_earlier(config, recipe, earlier)
         if recipe.learns is not None and recipe.learns not in learnable:
             raise InputError(
                 f"recipes: {recipe.name!r} learns {recipe.learns!r}, expected one of {', '.join(sorted(learnable))}"
@@ -229,6 +229,24 @@ def _check_recipes(config: TrainerConfig) -> None:
         raise InputError(f"export.recipe is {config.export.recipe!r}, an average of several: name a single model")
 
 
+def _check_earlier(config: TrainerConfig, recipe: Recipe, earlier: list[str]) -> None:
+    """Errors: InputError for a recipe that builds on one that is not before it, or whose weights do not fit."""
+    for what, name in (("starts from", recipe.starts_from), *(("averages", name) for name in recipe.averages)):
+        if name is not None and name not in earlier:
+            raise InputError(
+                f"recipes: {recipe.name!r} {what} {name!r}, "
+                f"expected an earlier recipe: {', '.join(earlier) or 'none is before it'}"
+            )
+        if name is not None and config.recipes[name].averages and what == "starts from":
+            raise InputError(f"recipes: {recipe.name!r} starts from {name!r}, which only averages others")
+    start = recipe.starts_from
+    if start and config.recipe_architecture[start] != config.recipe_architecture[recipe.name]:
+        raise InputError(
+            f"recipes: {recipe.name!r} starts from {start!r}, which has another architecture, expected its own: "
+            "give both the same `architecture`"
+        )
+
+
 def _check_ignored(config: TrainerConfig, task: dict[str, Any]) -> None:
     """Errors: InputError for a setting that has no effect."""
     regular = model_inputs(config.spec)
@@ -239,12 +257,16 @@ def _check_ignored(config: TrainerConfig, task: dict[str, Any]) -> None:
         where, inputs = f"teachers: {teacher.name!r}", model_inputs(config.spec, teacher)
         refuse_run_settings(f"{where} training", teacher.training)
         refuse_token_limits(f"{where} architecture", teacher.architecture)
-        refuse_unused_architecture(teacher, config.teacher_architecture[teacher.name].layers, inputs)
+        architecture = config.teacher_architecture[teacher.name]
+        refuse_unused_architecture(f"{where} architecture", teacher.architecture, architecture.layers, inputs)
         refuse_unused_noise(where, config.teacher_training[teacher.name].input_noise, inputs)
     for recipe in config.recipes.values():
-        refuse_run_settings(f"recipes: {recipe.name!r} training", recipe.training)
+        where, layers = f"recipes: {recipe.name!r}", config.recipe_architecture[recipe.name].layers
+        refuse_run_settings(f"{where} training", recipe.training)
+        refuse_token_limits(f"{where} architecture", recipe.architecture)
+        refuse_unused_architecture(f"{where} architecture", recipe.architecture, layers, regular)
         if not recipe.averages:
-            refuse_unused_noise(f"recipes: {recipe.name!r}", config.recipe_training[recipe.name].input_noise, regular)
+            refuse_unused_noise(where, config.recipe_training[recipe.name].input_noise, regular)
     if config.evaluation.impute and not any(teacher.sees for teacher in config.teachers.values()):
         raise InputError(
             f"evaluation.impute is {list(config.evaluation.impute)}, expected none: no teacher sees a privileged "

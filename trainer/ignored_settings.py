@@ -38,7 +38,7 @@ def refuse_run_settings(where: str, overrides: Mapping[str, Any]) -> None:
 
 
 def refuse_token_limits(where: str, architecture: Mapping[str, Any]) -> None:
-    """Errors: InputError when a teacher's architecture sets token limits."""
+    """Errors: InputError when a teacher's or a recipe's architecture sets token limits."""
     for name in TOKENISER_SETTINGS:
         if name in architecture:
             raise InputError(
@@ -60,20 +60,19 @@ def refuse_unused_layers(where: str, layers: int, split_layers: int, inputs: Ite
         )
 
 
-def refuse_unused_architecture(teacher: TeacherConfig, layers: int, inputs: Iterable[Feature]) -> None:
-    """Errors: InputError when a teacher's architecture sets a setting that its layers or features do not use.
+def refuse_unused_architecture(where: str, own: Mapping[str, Any], layers: int, inputs: Iterable[Feature]) -> None:
+    """Errors: InputError when a model's architecture sets a setting that its layers or features do not use.
 
-    layers: the teacher's, with all overrides applied.
+    own: the model's overrides. layers: with all overrides applied.
     """
-    where, own = f"teachers: {teacher.name!r} architecture", teacher.architecture
     if own.get("layers"):
         refuse_unused_layers(where, layers, 0, inputs)
     for name in TRANSFORMER_SETTINGS:
         if own.get(name) and not (layers and _reads_item_text(inputs)):
-            raise InputError(f"{where}.{name} is {own[name]!r}, but the teacher has no transformer: remove it")
+            raise InputError(f"{where}.{name} is {own[name]!r}, but the model has no transformer: remove it")
     if "category_width" in own and not any(feature.type == "categorical" for feature in inputs):
         raise InputError(
-            f"{where}.category_width is {own['category_width']!r}, but the teacher sees no category: remove it"
+            f"{where}.category_width is {own['category_width']!r}, but the model sees no category: remove it"
         )
 
 

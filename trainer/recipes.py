@@ -130,6 +130,7 @@ class Recipe(Section):
     starts_from: str | None = None  # an earlier recipe, whose weights this one fine-tunes
     averages: tuple[str, ...] = ()  # earlier recipes whose logits' mean is the score; nothing is trained (SDR-ens)
     seed: int = 0  # added to the task's seed: members of an ensemble differ by it
+    architecture: dict[str, Any] = {}  # overrides of the task's `student`: a student of another size
     training: dict[str, Any] = {}  # overrides of the task's `training`: this recipe's own tuning
 
     @property

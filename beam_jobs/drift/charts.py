@@ -48,7 +48,7 @@ def histogram_chart(title: str, histogram: Mapping[str, Sequence[float]]) -> Cha
         for side, shift in (("a", 0.06), ("b", 0.5)):
             share = histogram[side][index]
             height = _HEIGHT * share / highest
-            text = f"{side.upper()}: {format_percent(share)} {_range(edges, index, count)}"
+            text = f"{side.upper()}: {format_percent(share)} of the values are {_range(edges, index, count)}"
             bars.append(Bar(side, (index + shift) * slot, _HEIGHT - height, 0.44 * slot, height, text))
     by_value = len(edges) == count
     scale = [
@@ -60,12 +60,12 @@ def histogram_chart(title: str, histogram: Mapping[str, Sequence[float]]) -> Cha
 
 def _range(edges: Sequence[float], index: int, count: int) -> str:
     if len(edges) == count:
-        return f"are {format_number(edges[index])}"
+        return format_number(edges[index])
     if index == 0:
-        return f"lie below {format_number(edges[1])}"
+        return f"below {format_number(edges[1])}"
     if index == count - 1:
-        return f"are {format_number(edges[index])} or more"
-    return f"are {format_number(edges[index])} or more, below {format_number(edges[index + 1])}"
+        return f"at least {format_number(edges[index])}"
+    return f"at least {format_number(edges[index])} and below {format_number(edges[index + 1])}"
 
 
 def shares_chart(title: str, top: Sequence[Mapping[str, Any]]) -> Chart:
@@ -75,7 +75,7 @@ def shares_chart(title: str, top: Sequence[Mapping[str, Any]]) -> Chart:
     for index, entry in enumerate(top):
         words.append(TextLine(_NAMES_WIDTH - 8, index * _LINE_HEIGHT + 16, "end", printable_value(entry["value"])))
         for side, shift in (("a", 3), ("b", 13)):
-            text = f"{side.upper()}: {format_percent(entry[side])} are {printable_value(entry['value'])}"
+            text = f"{side.upper()}: {format_percent(entry[side])} of the values are {printable_value(entry['value'])}"
             bars.append(
                 Bar(side, _NAMES_WIDTH, index * _LINE_HEIGHT + shift, _LONGEST_BAR * entry[side] / highest, 9, text)
             )

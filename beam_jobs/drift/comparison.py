@@ -13,7 +13,7 @@ from beam_jobs.drift.thresholds import ComparisonOptions
 class Finding:
     """One difference of one feature.
 
-    kind: a field of Thresholds, differing_groups or smuggled. threshold: None if the finding is not judged.
+    kind: a field of Thresholds, differing_groups or leaked. threshold: None if the finding is not judged.
     chance: the bound for two datasets of one source. a, b: the figures of both sides, if any.
     """
 
@@ -70,6 +70,6 @@ def skew_findings(skew: Mapping[str, Any], groups: int) -> list[Finding]:
         for feature, count in skew["differing"].items()
     ]
     return found + [
-        Finding(feature, "smuggled", f"in {count} groups of the serving view", count / groups, 0.0)
-        for feature, count in skew["smuggled"].items()
+        Finding(feature, "leaked", f"in {count} groups of the serving view", count / groups, 0.0)
+        for feature, count in skew["leaked"].items()
     ]

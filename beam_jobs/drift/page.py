@@ -46,7 +46,7 @@ _TEMPLATE = jinja2.Environment(
 <meta name="viewport" content="width=device-width">
 <title>Drift report: {{ verdict }}</title>
 <style>{{ style }}</style>
-<h1>Has the data drifted?</h1>
+<h1>Drift report</h1>
 <p><b class="a">A</b>: {{ a }}<br><b class="b">B</b>: {{ b }}</p>
 <p class="verdict">{{ verdict }}</p>
 {% macro findings(lines) %}
@@ -111,7 +111,7 @@ def _feature(name: str, report: Mapping[str, Any]) -> dict[str, Any]:
     found = report["features"][name]
     return {
         "name": name,
-        "form": f"{found['role']} {found['type']}, once a {'group' if found['level'] == 'context' else 'candidate'}",
+        "form": f"{found['role']}, {found['type']}, one value per {'group' if found['level'] == 'context' else 'item'}",
         "findings": [report_row(finding) for finding in report["findings"] if finding["feature"] == name],
         "figures": list(_figures(found)),
         "charts": list(_charts(found)),
@@ -124,7 +124,7 @@ def _figures(found: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for key, name in (
         ("values", "values"),
         ("missing", "missing"),
-        ("distinct_in_sample", "different values"),
+        ("distinct_in_sample", "distinct values"),
     ):
         if key in a and key in b:
             yield name, f"{a[key]:,}", f"{b[key]:,}"
@@ -141,4 +141,4 @@ def _charts(found: Mapping[str, Any]) -> Iterator[Chart]:
     for axis, histogram in found["histograms"].items():
         yield histogram_chart(axis or "values", histogram)
     if found["top"]:
-        yield shares_chart("the commonest values", found["top"])
+        yield shares_chart("most frequent values", found["top"])

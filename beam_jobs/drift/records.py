@@ -164,4 +164,4 @@ def _check_undamaged(tally: Tally, unreadable: int) -> None:
         more = f" (and {len(damaged) - 1} more files)" if len(damaged) > 1 else ""
         raise InputError(f"{damaged[0]}{more}: the dataset is damaged; build it again")
     if unreadable:
-        raise InputError(f"{unreadable} records are no group of any dataset: it is damaged; build it again")
+        raise InputError(f"{unreadable} records are not query groups: the dataset is damaged; build it again")

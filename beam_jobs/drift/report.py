@@ -10,7 +10,7 @@ from beam_jobs.drift.feature_pairs import FeaturePair
 from beam_jobs.drift.thresholds import ComparisonOptions
 
 _MAX_VALUE_CHARACTERS = 40
-REPORT_COLUMNS = ("", "feature", "what", "A", "B", "change", "limit")
+REPORT_COLUMNS = ("", "feature", "measure", "A", "B", "change", "limit")
 
 
 def report_of(
@@ -44,8 +44,8 @@ def verdict(report: Mapping[str, Any]) -> str:
     """The result in one sentence."""
     names, compared = drifting_features(report), len(report["features"])
     parts = [f"drift in {', '.join(names)}"] if names else []
-    parts += [f"other features ({report['spec_difference']})"] if report["spec_difference"] else []
-    return " and ".join(parts) or f"no drift in {compared} features"
+    parts += [f"the features differ ({report['spec_difference']})"] if report["spec_difference"] else []
+    return "; ".join(parts) or f"no drift in {compared} features"
 
 
 def report_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -80,7 +80,7 @@ def _describe_finding(finding: Mapping[str, Any]) -> str:
         "divergence": f"divergence of {of}" if of else "divergence",
         "share_change": f"share of {of}",
         "differing_groups": "groups that differ between the views",
-        "smuggled": f"not for serving, yet {of}",
+        "leaked": f"not a regular feature, but {of}",
     }.get(finding["kind"], of)
 
 
@@ -121,11 +121,11 @@ def terminal_table(report: Mapping[str, Any]) -> str:
 
 
 def describe_side(side: Mapping[str, Any]) -> str:
-    """Describes a side: 'build/monday, 40,000 groups of 640,000 items'."""
+    """Describes a side: 'build/monday, 40,000 groups with 640,000 items'."""
     view = " (serving view)" if side["view"] == "serving" else ""
-    text = f"{side['dataset']}{view}, {side['groups']:,} groups of {side['items']:,} items"
+    text = f"{side['dataset']}{view}, {side['groups']:,} groups with {side['items']:,} items"
     if side["sampled_groups"] < side["groups"]:
-        text += f", {side['sampled_groups']:,} groups of them drawn at random"
+        text += f", {side['sampled_groups']:,} groups sampled at random"
     return text
 
 
@@ -135,6 +135,6 @@ def notes(report: Mapping[str, Any]) -> Iterator[str]:
     by_chance = sum(finding["chance"] > finding["threshold"] for finding in judged)
     if by_chance:
         yield (
-            f"for {by_chance} of {len(judged)} measures the chance bound of these samples exceeds the threshold: it is "
-            "their limit"
+            f"for {by_chance} of {len(judged)} measures the limit is the chance bound, which exceeds the threshold; "
+            "larger samples lower it"
         )

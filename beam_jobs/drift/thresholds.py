@@ -34,8 +34,8 @@ class ComparisonOptions(Thresholds):
 def load_options(path: str | None, features: Collection[str]) -> ComparisonOptions:
     """The options of a file, or the defaults. features: names that may have thresholds. Errors: InputError."""
     keys = ("extends", *ComparisonOptions.model_fields)
-    given = load_yaml(path, "file of thresholds", keys) if path else {}
-    options = parse(given, "thresholds", ComparisonOptions, "the file of thresholds")
+    given = load_yaml(path, "thresholds file", keys) if path else {}
+    options = parse(given, "thresholds", ComparisonOptions, "the thresholds file")
     for name in options.features:
         if name not in features:
             raise InputError(f"thresholds.features.{name}: not compared, expected one of {', '.join(features)}")

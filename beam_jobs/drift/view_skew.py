@@ -27,7 +27,7 @@ class ViewSkew:
         self._regular = {level: [f.name for f in spec.at(level, spec.regular)] for level in ("context", "item")}
         self._names = [*(feature.name for feature in spec.regular), WHOLE_GROUP]
         self._difference = np.zeros((len(self._names), _BUCKETS), dtype=np.int64)
-        self.smuggled: Counter[str] = Counter()  # feature not allowed in the serving view -> groups that have it
+        self.leaked: Counter[str] = Counter()  # feature not allowed in the serving view -> groups that have it
         self.unreadable = 0  # records that do not parse as a group
 
     def add(self, view: View, record: bytes) -> None:
@@ -47,12 +47,12 @@ class ViewSkew:
             self._difference[row, _bucket(values[name])] += step
         if view == "serving":
             held = {name for example in (message.context, *message.examples) for name in example.features.feature}
-            self.smuggled.update(held.difference(self._names))
+            self.leaked.update(held.difference(self._names))
 
     def merge(self, other: "ViewSkew") -> "ViewSkew":
         """Adds another part of the same dataset. Returns itself."""
         self._difference += other._difference
-        self.smuggled.update(other.smuggled)
+        self.leaked.update(other.leaked)
         self.unreadable += other.unreadable
         return self
 
@@ -62,7 +62,7 @@ class ViewSkew:
         differing = np.maximum(added, removed).tolist()
         return {
             "differing": dict(zip(self._names, differing, strict=True)),
-            "smuggled": dict(sorted(self.smuggled.items())),
+            "leaked": dict(sorted(self.leaked.items())),
             "unreadable": self.unreadable,
         }
 

@@ -15,7 +15,7 @@ from beam_jobs.sources.log_reader import LogReader
 from beam_jobs.sources.native_log import Event
 from beam_jobs.sources.reading import LineBatch, ReadLines
 from beam_jobs.storage.files import join_path, read_bytes, write_bytes
-from beam_jobs.transforms.pipeline import SEARCH_EVENT_TYPES
+from beam_jobs.transforms.keyed_lines import SEARCH_EVENT_TYPES
 from features.errors import InputError
 
 LOCALE_PLACEHOLDER = "{locale}"  # in --output: replaced by each locale, such as en-gb

@@ -47,8 +47,8 @@ def correlate_all_parts(protocol: LetorProtocol, shards: Sequence[LetorShard], w
             total.merge(result)
     if total.documents and not total.label_varies:
         raise InputError(
-            f"all {total.documents} documents of train have the label {total.mean[-1]:g}, expected different ones: "
-            f"choose letor.tau ({protocol.options.tau:g}) by the highest relevance, such as 4.8 for 4 and 2.4 for 2"
+            f"all {total.documents} documents of train have the label {total.mean[-1]:g}, expected labels that "
+            f"differ: set letor.tau ({protocol.options.tau:g}) by the highest relevance, such as 4.8 for 4, 2.4 for 2"
         )
     return total
 
@@ -102,8 +102,8 @@ def _check_split_has_groups(split: str, result: ConversionResult) -> None:
     if not result.tally.groups:
         why = ", ".join(f"{reason} {count}" for reason, count in left_out_counts(result).items())
         raise InputError(
-            f"{split}: 0 of {result.counts['read/group']} query groups remain ({why}), expected some: see "
-            "letor.min_documents, and docs/letor.md for the protocol"
+            f"{split}: 0 of {result.counts['read/group']} query groups remain ({why}), expected at least "
+            "one: give other files, or lower letor.min_documents; docs/letor.md has the protocol"
         )
 
 

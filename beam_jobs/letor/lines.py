@@ -134,7 +134,7 @@ def parse_pair(token: bytes) -> tuple[float, float]:
     except ValueError:
         numbers = math.nan, math.nan
     if b"_" in token or not all(map(math.isfinite, numbers)):  # float() accepts 1_000, which is malformed here
-        raise MalformedLineError(f"a feature is {_quoted(token)}, expected id:value, a finite number")
+        raise MalformedLineError(f"a feature is {_quoted(token)}, expected id:value with finite numbers")
     return numbers
 
 
@@ -145,7 +145,7 @@ def _feature_indices(ids: Sequence[float], features: int) -> LetorInts:
         if feature != int(feature) or not 1 <= feature <= features:
             raise MalformedLineError(
                 f"feature id is {feature:.12g}, expected a whole number from 1 to {features}, "
-                "the lengths of the task's regular and privileged features together"
+                "the sum of the lengths of the task's features regular and privileged"
             )
         if feature <= before:
             raise MalformedLineError(f"feature id {feature:.12g} comes after {before:.12g}, expected ascending ids")

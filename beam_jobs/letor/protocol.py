@@ -91,13 +91,13 @@ def _check_spec(spec: FeatureSpec, options: LetorOptions) -> None:
     """Errors: InputError."""
     for feature in spec:
         if feature.name not in _LETOR_FEATURES:
-            raise InputError(f"features.{feature.name}: LETOR files give only {', '.join(_LETOR_FEATURES)}: remove it")
+            raise InputError(f"features.{feature.name}: LETOR files have only {', '.join(_LETOR_FEATURES)}: remove it")
         level, types, role = _LETOR_FEATURES[feature.name]
         if feature.level != level or feature.type not in types or feature.role != role:
             found = f"{feature.level}, {feature.type}, {feature.role}"
             raise InputError(f"features.{feature.name} is {found}, expected {level}, {' or '.join(types)}, {role}")
     if missing := _LETOR_FEATURES.keys() - set(spec.features) - {"privileged"}:
-        raise InputError(f"features: no {', '.join(sorted(missing))}, which the dataset needs; see configs/letor.yaml")
+        raise InputError(f"features: {', '.join(sorted(missing))} missing, expected as in configs/letor.yaml: add it")
     if spec.label.type != (expected := _LABEL_TYPES[options.labels]):
         raise InputError(f"features.label: type {spec.label.type}, but letor.labels {options.labels} gives {expected}")
     _check_privileged_feature(spec, options)
@@ -109,17 +109,17 @@ def _check_privileged_feature(spec: FeatureSpec, options: LetorOptions) -> None:
     if tau is None:
         if found == "bool":
             raise InputError(
-                "features.privileged is bool, but letor.privileged_tau, by which it would be drawn, is missing: add "
-                "it, or make privileged a float with the length that it takes of the files' features"
+                "features.privileged is bool, but letor.privileged_tau is not set: set it, to draw the values, or make "
+                "privileged a float whose length is the number of privileged features in the files"
             )
         return
     if found != "bool":
         raise InputError(
             f"letor.privileged_tau is {tau:g}, but features.privileged is {found}: make it {{type: bool, level: item, "
-            "role: privileged} and regular as long as the files' features, or remove letor.privileged_tau"
+            "role: privileged} and give regular the length of all features in the files, or remove letor.privileged_tau"
         )
     if options.labels == "graded":
         raise InputError(
-            f"letor.privileged_tau is {tau:g} with letor.labels graded, but it shares the draws of labels that are "
-            "drawn: make letor.labels gumbel, or remove letor.privileged_tau"
+            f"letor.privileged_tau is {tau:g}, but letor.labels is graded, which draws nothing: set letor.labels to "
+            "gumbel, or remove letor.privileged_tau"
         )

@@ -13,12 +13,13 @@ from beam_jobs.sources.log_readers import READERS
 from beam_jobs.sources.reading import ReadLines
 from beam_jobs.storage.files import join_path
 from beam_jobs.transforms import caps
-from beam_jobs.transforms import pipeline as job
 from beam_jobs.transforms.blocks import LineBlock
+from beam_jobs.transforms.build_groups import BuildGroups
 from beam_jobs.transforms.category_counts import category_counts, counted_features
 from beam_jobs.transforms.counts import DEAD_LETTERS, TALLY
 from beam_jobs.transforms.frequent_queries import frequent_queries
-from beam_jobs.transforms.job_summary import job_summary
+from beam_jobs.transforms.job_summary import job_summary, split_statistics, total
+from beam_jobs.transforms.keyed_lines import SEARCHES, CheckProducts, KeyEvents, ReadKeyed
 
 
 def declare_pipeline(pipeline: beam.Pipeline, inputs: DatasetInputs, staging: str, shards: int) -> Any:
@@ -39,13 +40,13 @@ def declare_pipeline(pipeline: beam.Pipeline, inputs: DatasetInputs, staging: st
     )
     dead = (logged[DEAD_LETTERS], rows[DEAD_LETTERS], built[DEAD_LETTERS])
     written = _write_files(inputs, join_path(staging, PARTS_FOLDER), groups, frequent, dead)
-    splits = groups | "Splits" >> beam.ptransform_fn(job.split_statistics)(spec)
+    splits = groups | "Splits" >> beam.ptransform_fn(split_statistics)(spec)
     values: Any = {}
     if counted_features(spec):
         values = beam.pvalue.AsDict(
             groups | "Categories" >> beam.ptransform_fn(category_counts)(spec, options.min_distinct_users)
         )
-    total = tallies | "Tallies" >> beam.Flatten() | "Total" >> beam.ptransform_fn(job.total)()
+    all_tallies = tallies | "Tallies" >> beam.Flatten() | "Total" >> beam.ptransform_fn(total)()
     return (
         pipeline
         | "Once" >> beam.Create([None])
@@ -53,7 +54,7 @@ def declare_pipeline(pipeline: beam.Pipeline, inputs: DatasetInputs, staging: st
         >> beam.Map(
             lambda _, splits, tally, files, values: job_summary(splits, tally, files, values, spec),
             beam.pvalue.AsDict(splits),
-            beam.pvalue.AsSingleton(total),
+            beam.pvalue.AsSingleton(all_tallies),
             beam.pvalue.AsList(written),
             values,
         )
@@ -67,16 +68,16 @@ def _build_groups(
     spec, options, reader = inputs.spec, inputs.options, READERS[inputs.options.reader]
     span_ms = inputs.days.span_ms if inputs.days else None
     most_requests = options.max_requests_per_hour
-    events = job.KeyEvents(reader, span_ms, most_requests is not None, shards, letters)
+    events = KeyEvents(reader, span_ms, most_requests is not None, shards, letters)
     reading = ReadLines("log", len(inputs.logs)), ReadLines("product", len(inputs.products))
-    logged = pipeline | "Logs" >> job.ReadKeyed(reading[0], inputs.logs, events, tuple[int, LineBlock], job.SEARCHES)
-    products = job.CheckProducts(spec, letters)
-    rows = pipeline | "Products" >> job.ReadKeyed(reading[1], inputs.products, products, LineBlock)
+    logged = pipeline | "Logs" >> ReadKeyed(reading[0], inputs.logs, events, tuple[int, LineBlock], SEARCHES)
+    products = CheckProducts(spec, letters)
+    rows = pipeline | "Products" >> ReadKeyed(reading[1], inputs.products, products, LineBlock)
     bots: Any = {}
     if most_requests is not None:
-        found = logged[job.SEARCHES] | "Bots" >> beam.ptransform_fn(caps.find_bots)(most_requests)
+        found = logged[SEARCHES] | "Bots" >> beam.ptransform_fn(caps.find_bots)(most_requests)
         bots = beam.pvalue.AsDict(found)
-    builder = job.BuildGroups(GroupBuilder(spec, options, inputs.seed), reader, spec, letters)
+    builder = BuildGroups(GroupBuilder(spec, options, inputs.seed), reader, spec, letters)
     built = (
         logged.keyed
         | "ByShard" >> beam.GroupByKey()

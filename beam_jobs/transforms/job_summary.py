@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import apache_beam as beam
 import orjson
 
 from beam_jobs.joins.log_names import without_rare_names
 from beam_jobs.joins.log_warnings import is_misplaced, log_warnings
-from beam_jobs.joins.query_groups import DATASET_SPLITS
+from beam_jobs.joins.query_groups import DATASET_SPLITS, BuiltGroup
 from beam_jobs.sinks.shard_files import WrittenFile
 from beam_jobs.transforms.category_counts import counted_features
-from beam_jobs.transforms.counts import Tally
+from beam_jobs.transforms.counts import SumTallies, Tally
 from beam_jobs.transforms.statistics import SplitTally
 from features.spec import FeatureSpec
 
@@ -52,3 +53,49 @@ def job_summary(
 def statistics_and_warnings(split: str, tally: SplitTally) -> tuple[dict[str, Any], list[str]]:
     """Returns a split's statistics and warnings."""
     return tally.to_statistics().model_dump(), list(tally.warnings(split))
+
+
+class SplitStatisticsFn(beam.CombineFn):
+    """Lists of query groups -> SplitTally."""
+
+    def __init__(self, spec: FeatureSpec) -> None:
+        self._spec = spec
+
+    def create_accumulator(self) -> SplitTally:
+        return SplitTally(self._spec)
+
+    def add_input(self, tally: SplitTally, groups: Sequence[BuiltGroup]) -> SplitTally:
+        tally.add(groups)
+        return tally
+
+    def merge_accumulators(self, tallies: Iterable[SplitTally]) -> SplitTally:
+        merged = SplitTally(self._spec)
+        for tally in tallies:
+            merged.merge(tally)
+        return merged
+
+    def extract_output(self, tally: SplitTally) -> SplitTally:
+        return tally
+
+
+def by_split(groups: Iterable[BuiltGroup]) -> Iterable[tuple[str, list[BuiltGroup]]]:
+    """Groups by split."""
+    found: dict[str, list[BuiltGroup]] = {}
+    for built in groups:
+        found.setdefault(built.split, []).append(built)
+    return found.items()
+
+
+def split_statistics(groups: Any, spec: FeatureSpec) -> Any:
+    """Groups -> (split, (statistics, warnings)) as JSON values, for each split that has groups."""
+    return (
+        groups
+        | "BySplit" >> beam.FlatMap(by_split)
+        | "Statistics" >> beam.CombinePerKey(SplitStatisticsFn(spec))
+        | "ToJson" >> beam.MapTuple(lambda split, tally: (split, statistics_and_warnings(split, tally)))
+    )
+
+
+def total(tallies: Any) -> Any:
+    """Tallies -> their sum."""
+    return tallies | beam.CombineGlobally(SumTallies())

@@ -20,7 +20,7 @@ from serving.observability.request_record import RequestRecord
 from serving.problems import MEDIA_TYPE, Problem
 from serving.settings import Settings
 
-_RANKING_HANDLERS = {
+RANKING_HANDLERS = {
     "/v1/rank": handlers.rank,
     "/rank": handlers.rank,
     "/v1/rank/batch": handlers.batch,
@@ -45,7 +45,7 @@ def create_app(gateway: Gateway, with_metrics: bool = True) -> ASGIApp:
     return PathDispatcher(
         {
             path: _with_telemetry(RankingEndpoint(path, handler, gateway), gateway)
-            for path, handler in _RANKING_HANDLERS.items()
+            for path, handler in RANKING_HANDLERS.items()
         },
         app,
     )

@@ -15,8 +15,9 @@ from beam_jobs.sinks.dead_letters import DeadLetters
 from beam_jobs.sources.log_readers import READERS
 from beam_jobs.sources.products import ProductRow, ProductTable
 from beam_jobs.transforms.blocks import pack_lines
+from beam_jobs.transforms.build_groups import BuildGroups
 from beam_jobs.transforms.counts import DEAD_LETTERS
-from beam_jobs.transforms.pipeline import BuildGroups, KeyEvents
+from beam_jobs.transforms.keyed_lines import KeyEvents
 from features.manifest import EventCounts
 from features.spec import spec_from_json
 from tests.features.specs import DEMO

@@ -198,7 +198,7 @@ def test_a_section_is_frozen():
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
-def test_every_task_litert_file_the_project_loads(path: Path):
+def test_every_task_file_of_the_project_loads(path: Path):
     from features.spec import load_spec
 
     task = load_task(str(path))

@@ -70,6 +70,6 @@ def test_weights_that_do_not_fit_the_teachers_are_refused(recipe: dict[str, Any]
         parse({"name": "student", "teachers": ["position", "click", "add"], **recipe}, "recipes.0", Recipe)
 
 
-def test_every_task_litert_file_the_project_is_valid() -> None:
+def test_every_task_file_of_the_project_is_valid() -> None:
     for path in DEMO.parent.glob("*.yaml"):
         load_config(str(path))

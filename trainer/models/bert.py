@@ -93,7 +93,7 @@ class BertLayer(tf.keras.layers.Layer):
     def _attend(self, states: tf.Tensor, bias: tf.Tensor, first_only: bool) -> tf.Tensor:
         """The values that each token's attention mixes: [n, tokens, width], or [n, 1, width] of the first token."""
         rows, tokens = tf.unstack(tf.shape(states)[:2])
-        added = tf.concat([self.query_bias, tf.zeros_like(self.query_bias), self.value_bias], axis=0)
+        added = tf.concat([self.query_bias, tf.zeros([self.width], states.dtype), self.value_bias], axis=0)
         projected = tf.matmul(states, self.projection) + added
         by_head = tf.reshape(projected, [rows, tokens, 3 * self.heads, self.head_width])
         queries, keys, values = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)

@@ -50,7 +50,7 @@ class Ranker(tf.keras.Model):
         noise: float = 0.0,
         pretrained: EncoderDirectory | None = None,
     ) -> None:
-        super().__init__(name="ranker")
+        super().__init__(name="ranker", autocast=False)  # numbers and weights of words stay float32
         self.spec, self.sees = spec, sees
         self.frozen: BatchStates | None = None  # of this ranker's encoder, for training and scoring of a data set
         self.reads_text = sees_regular and vocabulary_size > 0
@@ -61,7 +61,9 @@ class Ranker(tf.keras.Model):
             self.encoder = TransformerEncoder(config, vocabulary_size, dropout)
         self.starts_from_cosine = self.encoder is not None and self.encoder.starts_from_cosine
         if self.reads_text:
-            self.idf = self.add_weight("idf", [vocabulary_size], initializer="ones", trainable=False)
+            self.idf = self.add_weight(
+                "idf", [vocabulary_size], initializer="ones", trainable=False, experimental_autocast=False
+            )
         self.others = tuple(f for f in (*(spec.regular if sees_regular else ()), *sees) if not f.is_text)
         self.noise = tf.keras.layers.GaussianNoise(noise) if noise else None
         self.embeddings = {
@@ -80,7 +82,7 @@ class Ranker(tf.keras.Model):
         self.score = tf.keras.layers.Dense(1, dtype="float32", kernel_initializer=first, name="score")
         if self.starts_from_cosine:
             gain = tf.keras.initializers.Constant(COSINE_GAIN)
-            self.cosine_gain = self.add_weight("cosine_gain", [], initializer=gain)
+            self.cosine_gain = self.add_weight("cosine_gain", [], initializer=gain, experimental_autocast=False)
 
     def call(
         self,

@@ -197,7 +197,7 @@ class TransformerBlock(tf.keras.layers.Layer):
 
     def _attend_batched(self, normal: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         kernel = tf.concat([self.queries, self.keys, self.values], axis=1)
-        added = tf.concat([self.query_bias, tf.zeros_like(self.query_bias), self.value_bias], axis=0)
+        added = tf.concat([self.query_bias, tf.zeros([self.width], normal.dtype), self.value_bias], axis=0)
         rows, tokens = tf.unstack(tf.shape(normal)[:2])
         by_head = tf.reshape(tf.matmul(normal, kernel) + added, [rows, tokens, 3 * self.heads, self.head_width])
         queries, keys, values = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)

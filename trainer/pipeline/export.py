@@ -120,7 +120,7 @@ def _manifest(
     counts, edges = np.histogram(1.0 / (1.0 + np.exp(-scored.scores[scored.mask])), bins=20, range=(0.0, 1.0))
     scales = run.preprocessor.scales
     vocabulary = "\n".join(run.inputs.vocabulary).encode()
-    student = run.config.student
+    student = run.config.recipe_architecture[run.config.export.recipe]
     return ModelManifest(
         stage_key=key,
         options={"recipe": run.config.export.recipe, "student": student.model_dump(mode="json")},

@@ -101,7 +101,8 @@ def _with_pretrained(
                 f"the pretrained encoders {first_path} and {path} cut texts differently, expected one vocabulary for "
                 "student and teachers: name encoders that share one"
             )
-    for where, architecture in {"student": config.student, **config.teacher_architecture}.items():
+    of_recipes = {f"recipes: {name!r}": found for name, found in config.recipe_architecture.items()}
+    for where, architecture in {"student": config.student, **of_recipes, **config.teacher_architecture}.items():
         if architecture.pretrained is not None:
             check_fits(where, architecture, encoders[architecture.pretrained])
     keys = {**keys, **{f"pretrained_{n}": encoder.fingerprint for n, encoder in enumerate(encoders.values())}}

@@ -25,7 +25,7 @@ from trainer.models.encoder_directory import EncoderDirectory
 from trainer.models.pretrained_encoder import LateInteractionEncoder
 from trainer.models.ranker import ARCHITECTURE, Ranker
 from trainer.pipeline.inputs import DataPaths, open_inputs
-from trainer.recipes import TeacherConfig
+from trainer.recipes import Recipe, TeacherConfig
 from trainer.storage.stages import is_up_to_date, make_stage, read_file, stage_folder
 from trainer.training.fit_ranker import History, strategy_of
 from trainer.training.frozen_states import FrozenStates, write_frozen_states
@@ -147,15 +147,21 @@ class Run:
         return weights
 
     def new_ranker(
-        self, teacher: TeacherConfig | None = None, training: TrainingConfig | None = None, seed: int | None = None
+        self,
+        teacher: TeacherConfig | None = None,
+        training: TrainingConfig | None = None,
+        seed: int | None = None,
+        recipe: Recipe | None = None,
     ) -> Ranker:
         """A newly initialised, built ranker on the run's devices. Sets the global random seed.
 
         teacher: None for a student. training: gives dropout and noise; None for a ranker that only scores.
-        seed: None for the task's.
+        seed: None for the task's. recipe: of a student with an architecture of its own.
         """
         config = self.config
-        architecture = config.teacher_architecture[teacher.name] if teacher else config.student
+        architecture = config.recipe_architecture[recipe.name] if recipe else config.student
+        if teacher is not None:
+            architecture = config.teacher_architecture[teacher.name]
         return self._built(architecture, teacher, training, config.seed if seed is None else seed)
 
     def zero_shot_rankers(self) -> list[Ranker]:
@@ -222,9 +228,9 @@ class Run:
             make_stage(directory, key, make)
         return FrozenStates(stage_folder(directory))
 
-    def load_ranker(self, directory: str, teacher: TeacherConfig | None = None) -> Ranker:
+    def load_ranker(self, directory: str, teacher: TeacherConfig | None = None, recipe: Recipe | None = None) -> Ranker:
         """Loads the ranker whose weights `save_ranker` wrote."""
-        model = self.new_ranker(teacher)
+        model = self.new_ranker(teacher, recipe=recipe)
         restored = tf.train.Checkpoint(model=model).read(f"{stage_folder(directory)}/{WEIGHTS}")
         restored.assert_existing_objects_matched().expect_partial()
         return model

@@ -26,7 +26,7 @@ def student_key(run: Run, recipe: Recipe) -> str:
 
 def load_student(run: Run, recipe: Recipe) -> Ranker:
     """Loads a trained student."""
-    return run.load_ranker(student_directory(run, recipe))
+    return run.load_ranker(student_directory(run, recipe), recipe=recipe)
 
 
 def trained_student(run: Run, recipe: Recipe) -> Ranker:
@@ -45,7 +45,7 @@ def train_student(run: Run, recipe: Recipe) -> None:
         # before `new_ranker` sets the seed: making these may draw random numbers, and reading cached ones does not
         groups, validation = _groups(run, recipe), run.selection_batches(config, recipe.learns)
         start = load_student(run, run.config.recipes[recipe.starts_from]) if recipe.starts_from else None
-        model = run.new_ranker(training=config, seed=seed)
+        model = run.new_ranker(training=config, seed=seed, recipe=recipe)
         if start is not None:
             model.set_weights(start.get_weights())
         batches = training_batches(groups, config.batch_groups, seed)

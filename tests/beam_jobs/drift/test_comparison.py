@@ -198,13 +198,13 @@ def prices() -> Any:
 
 
 def test_view_skew_is_a_finding_with_limit_0():
-    skew = {"differing": {"title": 0, "price": 3, "whole group": 3}, "smuggled": {"click": 10}}
+    skew = {"differing": {"title": 0, "price": 3, "whole group": 3}, "leaked": {"click": 10}}
     found = skew_findings(skew, 10)
     assert [(f.feature, f.kind, f.value, f.is_drift) for f in found] == [
         ("title", "differing_groups", 0.0, False),
         ("price", "differing_groups", 0.3, True),
         ("whole group", "differing_groups", 0.3, True),
-        ("click", "smuggled", 1.0, True),
+        ("click", "leaked", 1.0, True),
     ]
 
 

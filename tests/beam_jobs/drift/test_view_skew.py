@@ -29,7 +29,7 @@ def test_the_same_groups_in_any_order_do_not_differ():
     shuffled = random.Random(1).sample(GROUPS, len(GROUPS))
     found = skew_of(GROUPS, shuffled).to_json()
     assert not any(found["differing"].values())
-    assert found["smuggled"] == {}
+    assert found["leaked"] == {}
     assert set(found["differing"]) == {
         "query",
         "device",
@@ -69,10 +69,10 @@ def test_an_extra_group_of_either_view_is_counted():
     assert skew_of(GROUPS[1:], GROUPS).to_json()["differing"][WHOLE_GROUP] == 1
 
 
-def test_a_privileged_feature_in_the_serving_view_is_smuggled():
+def test_a_privileged_feature_in_the_serving_view_is_leaked():
     skew = ViewSkew(spec())
     skew.add("serving", encode_group(GROUPS[0], spec(), "training"))
-    assert skew.to_json()["smuggled"] == dict.fromkeys(
+    assert skew.to_json()["leaked"] == dict.fromkeys(
         sorted(["request_id", "item_id", "position", "click", "add_to_cart", "purchase"]), 1
     )
 

@@ -88,7 +88,7 @@ def test_no_feature_of_the_files_is_privileged_and_z_is_not_served(letor, capsys
     )
     assert all(set(item) == {"regular"} for g in groups(dataset, "serving").values() for item in g.items)
     assert not any(b"privileged" in record for split in SPLITS for record in records(dataset, split, "serving"))
-    assert "privileged features (correlation with the label): one, drawn as the label is with tau 0.5" in (
+    assert "privileged features (correlation with the label): one, drawn like the label, with tau 0.5" in (
         capsys.readouterr().out
     )
 
@@ -107,12 +107,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a bool and no tau": (
         SPEC,
         {},
-        "features.privileged is bool, but letor.privileged_tau, by which it would be drawn",
+        "features.privileged is bool, but letor.privileged_tau is not set",
     ),
     "labels that are not drawn": (
         {**features(6, 0, "int"), "privileged": BOOL},
         {"privileged_tau": 1.0, "labels": "graded"},
-        "letor.privileged_tau is 1 with letor.labels graded, but it shares the draws of labels that are drawn",
+        "letor.privileged_tau is 1, but letor.labels is graded, which draws nothing",
     ),
 }
 

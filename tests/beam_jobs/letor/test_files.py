@@ -65,7 +65,8 @@ def test_a_malformed_line_is_named_by_its_line_number_in_the_file(tmp_path):
         with pytest.raises(InputError) as raised:
             content(*parts(path, part_bytes))
         assert str(raised.value) == (
-            f"{path}, line 31: a feature is '1:x', expected id:value, a finite number. Correct the line, or remove it"
+            f"{path}, line 31: a feature is '1:x', expected id:value with finite numbers. "
+            "Correct the line, or remove it"
         )
     with pytest.raises(InputError, match=r"a\.txt\.gz, line 31: "):
         content(*parts(write(tmp_path / "a.txt.gz", *lines)))

@@ -257,14 +257,16 @@ def test_a_query_with_separated_lines_is_refused(letor):
 
 def test_a_split_whose_groups_are_all_left_out_is_refused_with_the_reasons(letor):
     write(letor.folder / "valid.txt", line(0, 500, [1]), line(0, 501, [1]), line(2, 502, [1]))
-    assert ("valid: 0 of 3 query groups remain (no_relevance 2, too_few_documents 1), expected some") in refusal(letor)
+    assert (
+        "valid: 0 of 3 query groups remain (no_relevance 2, too_few_documents 1), expected at least one"
+    ) in refusal(letor)
     write(letor.folder / "train.txt", b"\n")
     assert "train: 0 of 0 query groups remain" in refusal(letor)
 
 
 def test_equal_labels_are_refused(letor):
     letor.task(tau=50.0)
-    assert "all 240 documents of train have the label 0, expected different ones: choose letor.tau (50)" in refusal(
+    assert "all 240 documents of train have the label 0, expected labels that differ: set letor.tau (50)" in refusal(
         letor
     )
 
@@ -277,7 +279,7 @@ def test_a_malformed_line_stops_the_job(letor):
 
 
 WRONG = {
-    "features.title: LETOR files give only query, item_id, regular, privileged, label: remove it": {
+    "features.title: LETOR files have only query, item_id, regular, privileged, label: remove it": {
         **features(4, 2), "title": {"type": "text", "level": "item"},
     },
     "features.query is context, text, regular, expected context, text, id": {
@@ -286,7 +288,7 @@ WRONG = {
     "features.privileged is item, float, regular, expected item, float or bool, privileged": {
         **features(4, 2), "privileged": {"type": "float", "level": "item", "length": 2},
     },
-    "features: no item_id, which the dataset needs": {
+    "features: item_id missing, expected as in configs/letor.yaml": {
         name: feature for name, feature in features(4, 2).items() if name != "item_id"
     },
     "features.label: type int, but letor.labels gumbel gives bool": features(4, 2, "int"),
@@ -343,7 +345,7 @@ def test_constant_features_and_near_copies_of_the_label_are_warned_of(letor):
         write(letor.folder / f"{split}.txt", line(1, query, [1]), line(0, query, [2]))
     nearly, constant = letor.build().warnings
     assert nearly.startswith("regular feature 1 nearly equals the label (correlation 0.98")
-    assert constant == "1 of the features are constant in train, so they say nothing: 3"
+    assert constant == "1 of the features are constant in train and carry no information: 3"
 
 
 def test_a_feature_that_no_line_of_the_set_names_is_an_error_of_the_spec(letor):
@@ -356,7 +358,7 @@ def test_a_feature_that_no_line_of_the_set_names_is_an_error_of_the_spec(letor):
 def test_a_feature_that_is_left_out_on_purpose_is_0_and_not_called_constant(letor):
     letor.task(features(6, 2), absent_features="zero")
     warnings = letor.build().warnings
-    assert warnings[0] == "2 of the features are named by no line of the files, and are 0: 7, 8"
+    assert warnings[0] == "no line of the files names 2 of the features, which are 0: 7, 8"
     assert not [text for text in warnings if "constant" in text]
 
 

@@ -58,7 +58,7 @@ def proto() -> Any:
     return pipeline.to_runner_api(default_environment=DockerEnvironment.from_container_image(IMAGE))
 
 
-def test_its_workers_are_of_the_image_and_no_litert_file_this_machine_is_named(proto: Any) -> None:
+def test_its_workers_use_the_image_and_no_file_of_this_machine_is_named(proto: Any) -> None:
     (environment,) = proto.components.environments.values()
     assert IMAGE.encode() in environment.payload
     content = b"".join([proto.SerializeToString(), *functions(proto)])

@@ -22,19 +22,19 @@ def test_every_key_in_the_settings_is_answered_and_named_in_the_log(operated: Op
         assert operated.gateway.wait_for_log("request", request_id=name)["key"] == name
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/rank"),
-        ("POST", "/v1/rank"),
-        ("POST", "/v1/rank/batch"),
-        ("POST", "/v1/rerank"),
-        ("GET", "/metrics"),
-        ("GET", "/v2"),
-        ("GET", "/v2/models/overlap"),
-        ("GET", "/v2/models/overlap/versions/1/ready"),
-    ],
-)
+GUARDED = [
+    ("POST", "/rank"),
+    ("POST", "/v1/rank"),
+    ("POST", "/v1/rank/batch"),
+    ("POST", "/v1/rerank"),
+    ("GET", "/metrics"),
+    ("GET", "/v2"),
+    ("GET", "/v2/models/overlap"),
+    ("GET", "/v2/models/overlap/versions/1/ready"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
 def test_requests_without_a_known_key_are_refused(operated: Operated, method: str, path: str) -> None:
     for headers in ({}, bearer("guessed"), {"X-API-Key": KEY}, {"Authorization": f"Basic {KEY}"}):
         with stranger(operated, headers) as http:

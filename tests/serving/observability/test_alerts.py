@@ -19,6 +19,7 @@ import httpx
 import pytest
 import yaml
 
+from serving.api.app import RANKING_HANDLERS
 from serving.exports.store import PIN
 from tests.serving.observability.alerts import MINUTE, RULES, RULES_FILE, TARGET, UNIT_TESTS, Timeline, firing
 from tests.serving.observability.promql import Labels, Samples, evaluate, seconds
@@ -287,6 +288,13 @@ def test_the_rules_unit_tests_hold(case: dict[str, Any]) -> None:
 def test_each_rule_has_unit_tests_that_fire_it_and_that_do_not() -> None:
     outcomes = {(test["alertname"], bool(test["exp_alerts"])) for case in CASES for test in case["alert_rule_test"]}
     assert outcomes == {(alert, fires) for alert in RULES for fires in (True, False)}
+
+
+def test_the_rules_count_the_requests_of_every_ranking_endpoint() -> None:
+    patterns = re.findall(r'route=~"([^"]+)"', RULES_FILE.read_text())
+    assert patterns
+    for pattern in patterns:
+        assert {path for path in RANKING_HANDLERS if re.fullmatch(pattern, path)} == RANKING_HANDLERS.keys()
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed; the rest of this file runs")

@@ -122,7 +122,8 @@ def test_a_random_order_finds_its_share_of_the_positives() -> None:
 
 
 def test_a_task_file_may_name_every_metric_and_begins_with_ndcg() -> None:
-    assert set(get_args(MetricName)) == set(TOP_K_METRICS)
+    names = set(get_args(MetricName))
+    assert names == set(TOP_K_METRICS), "a metric needs a line in TOP_K_METRICS, and its name in MetricName"
     for metrics in (["precision", "ndcg"], []):
         with pytest.raises(InputError, match="must begin with ndcg"):
             parse({"metrics": metrics}, "evaluation", EvaluationConfig)

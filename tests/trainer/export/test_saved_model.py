@@ -90,7 +90,7 @@ def test_the_signatures_are_the_contract_with_serving(loaded: Any) -> None:
     assert described("prepare")[0] == others
 
 
-def test_the_manifest_tells_of_the_litert_file_that_agrees_with_the_student(
+def test_the_manifest_names_the_litert_file_that_agrees_with_the_student(
     version: Path, manifest: ModelManifest
 ) -> None:
     assert manifest.litert is not None

@@ -5,19 +5,26 @@ A loss joins `LOSSES` only with an entry in `BY_HAND` and one in `REFERENCES`: t
 
 from collections.abc import Callable
 from math import exp, log, log1p, log2
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_ranking as tfr
 from numpy.typing import NDArray
 
 from trainer.losses.ranking import LOSSES, list_mle, rank_bce, rank_net
+from trainer.recipes import LossName
 
 Array = NDArray[np.float64]
 
 STOCHASTIC = ["gumbel_approx_ndcg"]
 EXACT = [name for name in LOSSES if name not in STOCHASTIC]
 SEED = 5
+
+
+def test_a_task_file_may_name_every_loss_and_no_other() -> None:
+    assert set(get_args(LossName)) == set(LOSSES), "a loss needs a line in LOSSES, and its name in LossName"
 
 
 def evaluated(name: str, labels: object, scores: object, mask: object) -> tuple[NDArray[np.float32], Array]:
@@ -227,27 +234,27 @@ def test_gradient_equals_finite_differences(name: str, kind: str) -> None:
 # --- against TF-Ranking, where it is right: full groups, no equal labels or scores
 
 
+EACH = tf.keras.losses.Reduction.NONE
+# LambdaRank's own weights; TF-Ranking's default looks at the distance of two ranks instead
+SWAP = tfr.keras.losses.NDCGLambdaWeight(smooth_fraction=1.0)
+IN_TF_RANKING: dict[str, Any] = {
+    "rank_bce": tfr.keras.losses.SigmoidCrossEntropyLoss(EACH),
+    "mse": tfr.keras.losses.MeanSquaredLoss(EACH),
+    "lambda_rank": tfr.keras.losses.PairwiseLogisticLoss(EACH, lambda_weight=SWAP),
+    "softmax": tfr.keras.losses.SoftmaxLoss(EACH),
+    "list_mle": tfr.keras.losses.ListMLELoss(EACH),
+    "approx_ndcg": tfr.keras.losses.ApproxNDCGLoss(EACH),
+    "gumbel_approx_ndcg": tfr.keras.losses.GumbelApproxNDCGLoss(EACH, sample_size=1),
+}
+
+
 def in_tf_ranking(name: str, labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     """[groups]: TF-Ranking's loss, summed over items."""
-    import tensorflow_ranking as tfr
-
-    losses, each = tfr.keras.losses, tf.keras.losses.Reduction.NONE
-    # LambdaRank's own weights; TF-Ranking's default looks at the distance of two ranks instead
-    swap = losses.NDCGLambdaWeight(smooth_fraction=1.0)
-    loss = {
-        "rank_bce": losses.SigmoidCrossEntropyLoss(each),
-        "mse": losses.MeanSquaredLoss(each),
-        "lambda_rank": losses.PairwiseLogisticLoss(each, lambda_weight=swap),
-        "softmax": losses.SoftmaxLoss(each),
-        "list_mle": losses.ListMLELoss(each),
-        "approx_ndcg": losses.ApproxNDCGLoss(each),
-        "gumbel_approx_ndcg": losses.GumbelApproxNDCGLoss(each, sample_size=1),
-    }[name]
-    summed = tf.reduce_sum(tf.reshape(loss(labels, scores), [scores.shape[0], -1]), axis=1)
+    summed = tf.reduce_sum(tf.reshape(IN_TF_RANKING[name](labels, scores), [scores.shape[0], -1]), axis=1)
     return summed / scores.shape[1] if name == "lambda_rank" else summed  # it scales the weights by the list's size
 
 
-@pytest.mark.parametrize("name", [name for name in EXACT if name != "rank_net"])  # which TF-Ranking has not
+@pytest.mark.parametrize("name", [name for name in EXACT if name in IN_TF_RANKING])
 def test_agrees_with_tf_ranking(name: str) -> None:
     generator = np.random.default_rng(8)
     labels = tf.constant(generator.permuted(np.tile(np.arange(12) / 11, (20, 1)), axis=1), tf.float32)

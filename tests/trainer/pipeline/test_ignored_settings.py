@@ -51,17 +51,25 @@ IGNORED: dict[str, tuple[Sections, str]] = {
         {"features": NUMBERS, "student": {"layers": 1}},
         "student.layers is 1, expected 0: no regular feature of the items is a text",
     ),
+    "a recipe's tokens": (
+        with_recipe(architecture={"max_item_tokens": 8}),
+        "recipes: 'tried' architecture.max_item_tokens is 8, expected max_item_tokens in `student:` alone",
+    ),
+    "a recipe's width without layers": (
+        with_recipe(architecture={"layers": 0, "width": 32}),
+        "recipes: 'tried' architecture.width is 32, but the model has no transformer",
+    ),
     "split layers without layers": (
         {"student": {"layers": 0, "split_layers": 1}},
         "student.split_layers is 1, expected 0 beside `layers: 0`",
     ),
     "a pretrained encoder without texts": (
         with_teacher(sees_regular=False, architecture={"pretrained": "models/encoder"}),
-        "teachers: 'position' architecture.pretrained is 'models/encoder', but the teacher has no transformer",
+        "teachers: 'position' architecture.pretrained is 'models/encoder', but the model has no transformer",
     ),
     "a width without layers": (
         with_teacher(architecture={"layers": 0, "width": 32}),
-        "teachers: 'position' architecture.width is 32, but the teacher has no transformer",
+        "teachers: 'position' architecture.width is 32, but the model has no transformer",
     ),
     "layers of a teacher without titles": (
         with_teacher(sees_regular=False, architecture={"layers": 2}),
@@ -69,7 +77,7 @@ IGNORED: dict[str, tuple[Sections, str]] = {
     ),
     "a category's width without one": (
         with_teacher(sees_regular=False, architecture={"category_width": 4}),
-        "category_width is 4, but the teacher sees no category",
+        "category_width is 4, but the model sees no category",
     ),
     "noise without numbers": (
         {"features": TEXTS, "teachers": [TEACHERS[1]], **with_recipe(training={"input_noise": 0.1})},
