@@ -6,6 +6,10 @@ PY := .venv/bin/python
 PORT ?= 8000
 UV_COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--generate-hashes --no-header --no-annotate --no-strip-extras pyproject.toml
+# What is installed apart, an extra and a lock each. The development lock holds the packages of all, and gives the versions.
+LOCKS := beam vocabulary trainer trainer-gpu serving
+# tensorflow-cpu in place of tensorflow
+CPU := --extra cpu --override locks/cpu-overrides.txt
 PROTOC := $(PY) -m grpc_tools.protoc -I.
 
 # What third parties say at import and no user of ours can act on.
@@ -13,26 +17,30 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHONWARNINGS := ignore:You are using a Python version:FutureWarning,ignore:pkg_resources is deprecated:UserWarning
 
 .PHONY: help setup lock protos architecture settings check test test-slow demo demo-table demo-esci demo-text \
-	compare-loggers figure serve bench clean
+	compare-loggers figure serve bench clean lock-dev $(LOCKS:%=lock-%)
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/installed  ## install the locked requirements into .venv (redone when the lock changes)
 
-.venv/installed: requirements-dev.txt
+.venv/installed: locks/dev.txt
 	@for python in python3.11 python3 python; do \
 		"$$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break; python=; done; \
 	if [ -z "$$python" ]; then \
 		echo "error: no Python 3.11 on PATH, which TensorFlow 2.15 needs: install python3.11 and run make again" >&2; exit 2; fi; \
-	echo "installing $$(grep -c == requirements-dev.txt) locked packages into .venv, which takes some minutes" && \
+	echo "installing $$(grep -c == locks/dev.txt) locked packages into .venv, which takes some minutes" && \
 	"$$python" -m venv .venv
-	$(PY) -m pip install --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.txt
+	$(PY) -m pip install --disable-pip-version-check --no-deps --require-hashes -r locks/dev.txt
 	@touch $@
 
-lock: setup  ## recompile both locks from pyproject.toml
-	$(UV_COMPILE) --output-file requirements.txt
-	$(UV_COMPILE) --extra dev --constraint requirements.txt --output-file requirements-dev.txt
+lock: setup $(LOCKS:%=lock-%)  ## recompile locks/ from pyproject.toml: the development lock, then the others at its versions
+
+lock-dev: setup
+	$(UV_COMPILE) --extra dev --output-file locks/dev.txt
+
+$(LOCKS:%=lock-%): lock-%: lock-dev
+	$(UV_COMPILE) --extra $* $(if $(filter beam trainer-gpu,$*),,$(CPU)) --constraint locks/dev.txt --output-file locks/$*.txt
 
 protos: setup  ## generate the modules beside protos/*.proto
 	$(PROTOC) --python_out=. --pyi_out=. protos/*.proto

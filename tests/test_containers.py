@@ -22,9 +22,11 @@ from serving.settings import Settings, settings_of
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 STEPS = ("logs", "elwc", "vocabulary", "train")
+INSTALLING = ("beam", "vocabulary", "trainer", "trainer-gpu", "serving")  # targets; each installs the lock of its name
 ENTRYPOINTS = {
     "beam": ["python", "-m"],
     "trainer": ["python", "-m", "trainer"],
+    "trainer-gpu": ["python", "-m", "trainer"],
     "serving": ["python", "-m", "serving"],
 }
 MODULES = (
@@ -57,7 +59,7 @@ def stages() -> dict[str, list[str]]:
     for line in text.splitlines():
         if match := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
             found[match[2]] = [line]
-        elif line and not line.startswith("#"):
+        elif found and line and not line.startswith("#"):
             found[list(found)[-1]].append(line)
     return found
 
@@ -81,7 +83,8 @@ def builders() -> dict[str, str]:
 def container_command(service: str) -> list[str]:
     services = compose()["services"]
     builder = services[builders()[services[service]["image"]]]
-    return [*instruction(builder["build"]["target"], "ENTRYPOINT"), *services[service]["command"]]
+    target = builder["build"]["target"]
+    return [*ENTRYPOINTS["beam" if target == "vocabulary" else target], *services[service]["command"]]
 
 
 def make_commands(target: str) -> list[list[str]]:
@@ -105,7 +108,7 @@ def test_the_linter_notices_a_bad_dockerfile(tmp_path: Path):
 
 def test_the_compose_files_follow_the_compose_schema():
     schema = ("--builtin-schema", "vendor.compose-spec")
-    done = run(str(BIN / "check-jsonschema"), *schema, "docker-compose.yml", "docker-compose.tf-serving.yml")
+    done = run(str(BIN / "check-jsonschema"), *schema, *sorted(path.name for path in ROOT.glob("docker-compose*.yml")))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -148,37 +151,61 @@ def test_the_serving_image_s_default_command_refuses_to_answer_everyone():
 @pytest.mark.parametrize(("stage", "entrypoint"), ENTRYPOINTS.items())
 def test_entry_points_are_modules_in_exec_form(stage: str, entrypoint: list[str]):
     assert instruction(stage, "ENTRYPOINT") == entrypoint
-    assert stages()[stage][0] == f"FROM locked AS {stage}"
+    assert stages()[stage][0] == f"FROM base AS {stage}"
 
 
-def test_requirements_are_installed_with_hashes_and_nothing_else_is():
-    (install,) = [line for lines in stages().values() for line in lines if "pip install" in line]
-    assert "--no-deps --require-hashes -r requirements.txt" in install
+def test_vocabulary_is_the_image_beam_and_tensorflow():
+    assert stages()["vocabulary"][0] == "FROM beam AS vocabulary"
+    assert not [line for line in stages()["vocabulary"] if line.startswith("ENTRYPOINT")]  # inherited
 
 
-def test_the_base_image_is_pinned_to_a_patch_release():
-    assert re.match(r"FROM python:3\.11\.\d+-slim-\w+ AS locked", stages()["locked"][0])
+@pytest.mark.parametrize("stage", INSTALLING)
+def test_the_lock_is_installed_with_hashes_and_nothing_else_is(stage: str):
+    (install,) = [line for line in stages()[stage] if "pip install" in line]
+    # without build isolation, the build tools of the base image build the source distributions, and none is fetched
+    options = "--no-cache-dir --no-deps --require-hashes --no-build-isolation"
+    assert install.endswith(f"pip install {options} -r locks/{stage}.txt")
 
 
-def test_processes_are_not_root_and_cannot_change_the_code():
-    for stage, lines in stages().items():
-        users = [line for line in lines if line.startswith("USER ")]
-        assert users == (["USER 10001:10001"] if stage == "locked" else [])
-    assert not [line for lines in stages().values() for line in lines if "--chown" in line]
+@pytest.mark.parametrize("stage", INSTALLING)
+def test_the_index_s_address_and_certificate_are_secrets_of_the_build(stage: str):
+    (install,) = [line for line in stages()[stage] if "pip install" in line]
+    assert "--mount=type=secret,id=pip.conf,target=/etc/pip.conf" in install
+    assert "--mount=type=secret,id=index.pem" in install
+    assert "required" not in install  # a public index needs neither
+
+
+def test_only_the_locks_are_installed():
+    assert len([line for lines in stages().values() for line in lines if "pip install" in line]) == len(INSTALLING)
+
+
+def test_the_base_image_is_pinned_to_a_patch_release_and_can_be_pinned_to_a_digest():
+    (base,) = re.findall(r"^ARG BASE=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", base)
+    assert stages()["base"][0] == "FROM ${BASE} AS base"
+
+
+@pytest.mark.parametrize("stage", INSTALLING)
+def test_processes_are_not_root_and_cannot_change_the_code(stage: str):
+    users = [line for line in stages()[stage] if line.startswith("USER ")]
+    assert users[-1] == "USER 10001:10001"
+    assert "--chown" not in " ".join(stages()[stage])
 
 
 @pytest.mark.parametrize(
     ("stage", "rooms"),
     [
-        ("locked", ["requirements.txt", "configs", "protos", "features", "inference"]),
-        ("beam", ["simulator", "beam_jobs"]),
-        ("trainer", ["trainer"]),
-        ("serving", ["serving"]),
+        ("base", []),
+        ("beam", ["configs", "protos", "features", "simulator", "beam_jobs"]),
+        ("vocabulary", []),  # those of beam
+        ("trainer", ["configs", "protos", "features", "inference", "trainer"]),
+        ("trainer-gpu", ["configs", "protos", "features", "inference", "trainer"]),
+        ("serving", ["configs", "protos", "features", "inference", "serving"]),
     ],
 )
-def test_an_image_holds_only_the_rooms_it_needs(stage: str, rooms: list[str]):
+def test_an_image_holds_only_its_lock_and_the_rooms_it_needs(stage: str, rooms: list[str]):
     copied = [line.split()[1] for line in stages()[stage] if line.startswith("COPY ")]
-    assert copied == rooms
+    assert copied == [*([f"locks/{stage}.txt"] if stage in INSTALLING else []), *rooms]
 
 
 def test_the_build_context_holds_what_is_copied_and_nothing_more():
@@ -229,6 +256,20 @@ def test_containers_have_no_privileges(service: str):
     assert description["cap_drop"] == ["ALL"]
     assert description["security_opt"] == ["no-new-privileges:true"]
     assert not {"privileged", "cap_add", "devices", "user", "pid", "ipc"} & set(description)
+
+
+def test_every_container_has_a_platform_and_limits():
+    tf_serving = yaml.safe_load((ROOT / "docker-compose.tf-serving.yml").read_text())["services"]["model-server"]
+    for description in (*compose()["services"].values(), tf_serving):
+        assert description["platform"] == "linux/amd64"
+        assert description["mem_limit"] == "${PRIVRANK_MEMORY:-8g}"
+        assert description["pids_limit"] == 4096
+        assert description["logging"] == {"driver": "local", "options": {"max-size": "10m", "max-file": "3"}}
+
+
+@pytest.mark.parametrize("service", [*STEPS, "gateway"])
+def test_containers_write_to_the_volume_alone(service: str):
+    description = compose()["services"][service]
     assert all(volume.startswith("build:/privrank/build") for volume in description["volumes"])
 
 
@@ -256,6 +297,17 @@ def test_the_model_server_holds_the_demo_s_model_and_the_gateway_asks_it():
     task = yaml.safe_load((ROOT / "configs/product_search.yaml").read_text())
     assert (model.name, model.base_path) == (task["name"], f"/privrank/{plain[1]}")
     assert model.model_version_policy.latest.num_versions == settings.reloading.resident
+
+
+def test_the_gpu_override_trains_on_every_gpu_and_changes_nothing_else():
+    services = yaml.safe_load((ROOT / "docker-compose.gpu.yml").read_text())["services"]
+    assert list(services) == ["train"]
+    train = services["train"]
+    assert train["build"]["target"] == "trainer-gpu"
+    [device] = train["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+    # compiled kernels are cached where the container may write
+    assert "CUDA_CACHE_PATH=/privrank/build/" in " ".join(stages()["trainer-gpu"])
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -245,48 +244,3 @@ def test_an_import_against_an_arrow_is_noticed(house_copy: Path, where: str, lin
     done = arrows(house_copy)
     assert done.returncode == 1, done.stdout
     assert "BROKEN" in done.stdout
-
-
-# --- locks
-
-
-def locked(name: str) -> dict[str, list[str]]:
-    """Package -> hashes of one lock; every other line would be a surprise."""
-    packages: dict[str, list[str]] = {}
-    package = ""
-    for line in (ROOT / name).read_text().splitlines():
-        if match := re.fullmatch(r"([a-z0-9-]+)(?:\[[a-z0-9, -]+\])?==[\w.+!]+(?: ;.*)? \\", line):
-            package = match[1]
-            packages[package] = []
-        else:
-            match = re.fullmatch(r"    --hash=sha256:([0-9a-f]{64})(?: \\)?", line)
-            assert match, f"{name}: {line!r} is neither a pinned package nor its hash"
-            packages[package].append(match[1])
-    return packages
-
-
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
-def test_every_locked_package_is_pinned_with_hashes_and_without_an_address(name: str):
-    packages = locked(name)
-    assert all(packages.values())
-    assert "://" not in (ROOT / name).read_text()
-    assert "tensorflow-cpu" not in packages  # it and tensorflow overwrite each other
-
-
-def test_the_development_lock_holds_the_runtime_lock():
-    runtime, development = locked("requirements.txt"), locked("requirements-dev.txt")
-    text = (ROOT / "requirements-dev.txt").read_text()
-    assert not [p for p in runtime if p not in development]
-    pins = re.findall(r"^\S+==\S+", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
-    assert not [pin for pin in pins if pin not in text]
-
-
-def test_the_locks_hold_what_the_project_declares():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for declared, lock in (
-        (project["dependencies"], "requirements.txt"),
-        (project["optional-dependencies"]["dev"], "requirements-dev.txt"),
-    ):
-        names = set(locked(lock))
-        wanted = {re.split(r"[\[<>=!~ ]", requirement)[0].lower() for requirement in declared}
-        assert wanted <= names, f"{lock} lacks {wanted - names}: run make lock"

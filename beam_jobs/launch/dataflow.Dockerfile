@@ -1,4 +1,5 @@
-# The image of Dataflow's workers and of a Flex Template's launcher: the target `beam` and what Google's service starts.
+# The image of Dataflow's workers and of a Flex Template's launcher: the target `beam` (BASE: or `vocabulary`, which
+# build_vocabulary needs) and what Google's service starts.
 # LAUNCHER: Google's base image of templates for Python 3.11, of which the launcher's binary alone is taken.
 ARG BASE=privrank-beam:1
 ARG LAUNCHER=gcr.io/dataflow-templates-base/python311-template-launcher-base:flex_templates_base_image_release_20240628_RC00

@@ -9,13 +9,19 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import tensorflow as tf
-import tensorflow_text as tf_text
-from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
-from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
-
 from beam_jobs.joins.dataset_options import VocabularyOptions
 from features.errors import InputError
+
+try:
+    import tensorflow as tf
+    import tensorflow_text as tf_text
+    from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
+    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
+except ModuleNotFoundError as problem:
+    raise InputError(
+        f"cannot learn a vocabulary ({problem}), expected TensorFlow Text beside Beam: "
+        "use the image `vocabulary`, or install locks/vocabulary.txt"
+    ) from None
 
 RESERVED_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _BATCH_TEXTS = 4096

@@ -81,7 +81,7 @@ def test_the_guide_s_launch_command_gives_what_is_needed_in_forms_that_fit(
 
 
 def test_the_image_s_beam_is_the_locked_one() -> None:
-    locked = re.search(r"^apache-beam\[.*\]==(\S+)", (ROOT / "requirements.txt").read_text(), re.M)
+    locked = re.search(r"^apache-beam\[.*\]==(\S+)", (ROOT / "locks/beam.txt").read_text(), re.M)
     image = re.search(r"^FROM apache/beam_python3\.11_sdk:(\S+)", DOCKERFILE.read_text(), re.M)
     assert locked
     assert image

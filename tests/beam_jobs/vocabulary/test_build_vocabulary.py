@@ -1,4 +1,5 @@
 import hashlib
+import importlib
 import os
 import re
 import subprocess
@@ -101,6 +102,13 @@ def test_words_are_split_as_the_models_tokeniser_splits_them():
     tokenizer = tf_text.FastBertTokenizer(pieces, token_out_type=tf.string, lower_case_nfd_strip_accents=True)
     tokens = tokenizer.tokenize(tf_text.normalize_utf8(tf.constant(texts), "NFKC")).to_list()
     assert [[token.decode() for token in row] for row in tokens] == words
+
+
+def test_without_tensorflow_the_error_names_the_image_that_has_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.delitem(sys.modules, "beam_jobs.vocabulary.wordpiece", raising=False)
+    with pytest.raises(InputError, match=r"the image `vocabulary`, or install locks/vocabulary\.txt"):
+        importlib.import_module("beam_jobs.vocabulary.wordpiece")
 
 
 def test_progress_prints_pieces_and_occurrences(capsys):
