@@ -1,13 +1,13 @@
 """`python -m trainer compare`: trains every recipe with several seeds, compares them, and recommends one."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from trainer.config import TrainerConfig
-from trainer.evaluation.metrics import PairedBootstrap
+from trainer.evaluation.metrics import Floats, PairedBootstrap
 from trainer.evaluation.recommendation import Candidate, Recommendation, recommend
 from trainer.evaluation.summary import display_name, metric_columns, sorted_models, table_lines
 from trainer.pipeline.evaluate import PerGroup, load_per_group, summarise
@@ -49,8 +49,17 @@ def compare_recipes(config: TrainerConfig, data: DataPaths, workdir: str, seeds:
         for column in metric_columns(comparison):
             model[column]["by_seed"] = [m["models"][name][column]["value"] for m in metrics]
     decides = metric_columns(comparison)[-1] if comparison["relevance_test_groups"] else metric_columns(comparison)[0]
-    recommendation = _recommended(config, per_group[decides])
-    comparison |= {"decided_by": decides, "recommended": recommendation.recipe, "reasons": list(recommendation.reasons)}
+    bootstraps = {metric: _bootstrap(config, values) for metric, values in per_group.items()}
+    recommended, reasons = _recommended(config, per_group[decides], bootstraps[decides])
+    over = {
+        metric: {
+            name: asdict(bootstraps[metric].relative_gain(per_group[metric][recommended], per_group[metric][name]))
+            for name in _SERVABLE_REFERENCES
+            if name in kinds
+        }
+        for metric in dict.fromkeys([decides, metric_columns(comparison)[0]])
+    }
+    comparison |= {"decided_by": decides, "recommended": recommended, "reasons": list(reasons), "over_references": over}
     write_file(f"{workdir}/{COMPARISON}", (json.dumps(comparison, indent=1) + "\n").encode())
     save_chart(comparison, f"{workdir}/{CHART}")
     print_stage(f"wrote {workdir}/{COMPARISON} and {workdir}/{CHART}")
@@ -65,14 +74,17 @@ def _mean_over_seeds(per_seed: list[PerGroup]) -> PerGroup:
     }
 
 
-def _recommended(config: TrainerConfig, values: dict[str, Any]) -> Recommendation:
+def _bootstrap(config: TrainerConfig, values: dict[str, Floats]) -> PairedBootstrap:
+    evaluation, groups = config.evaluation, len(next(iter(values.values())))
+    return PairedBootstrap(groups, evaluation.bootstrap_samples, evaluation.confidence, seed=config.seed)
+
+
+def _recommended(config: TrainerConfig, values: dict[str, Floats], bootstrap: PairedBootstrap) -> Recommendation:
     """values: [groups] of each model, of the metric that decides."""
     recipes = [
         Candidate(r.name, values[r.name], _trained(config, r.name), bool(r.teachers)) for r in config.recipes.values()
     ]
     references = [Candidate(name, values[name], 0) for name in _SERVABLE_REFERENCES if name in values]
-    evaluation, groups = config.evaluation, len(recipes[0].values)
-    bootstrap = PairedBootstrap(groups, evaluation.bootstrap_samples, evaluation.confidence, seed=config.seed)
     return recommend(recipes, references, bootstrap)
 
 
@@ -97,9 +109,9 @@ def comparison_lines(comparison: dict[str, Any]) -> list[str]:
         if model["kind"] == "student":
             values = ", ".join(f"{value:.4f}" for value in model[decides]["by_seed"])
             lines.append(f"  {display_name(name, model)}: {values}")
-    return [
-        *lines,
-        "",
-        f"recommended: {comparison['recommended']}",
-        *(f"  {reason}" for reason in comparison["reasons"]),
-    ]
+    lines += ["", f"recommended: {comparison['recommended']}", *(f"  {reason}" for reason in comparison["reasons"])]
+    for metric, gains in comparison["over_references"].items():
+        for name, gain in gains.items():
+            interval = f"{gain['value']:+.1%} [{gain['low']:+.1%}, {gain['high']:+.1%}]"
+            lines.append(f"  {metric} over {display_name(name, comparison['models'][name])}: {interval}")
+    return lines

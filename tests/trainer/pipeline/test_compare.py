@@ -64,6 +64,8 @@ def test_the_recommendation_comes_with_reasons_a_file_and_a_chart(compared: tupl
     assert comparison["recommended"] in comparison["models"]
     assert comparison["decided_by"] == "relevance_ndcg@8"  # known here, and less noisy than purchases
     assert any(reason.startswith("The best distilled student, ") for reason in comparison["reasons"])
+    # a shop without titles has no reference that could be served
+    assert comparison["over_references"] == {"relevance_ndcg@8": {}, "ndcg@8": {}}
     assert json.loads((workdir / "comparison.json").read_text()) == comparison
     assert (workdir / "comparison.png").read_bytes().startswith(b"\x89PNG")
     assert not list(workdir.glob("seed_*/export"))
