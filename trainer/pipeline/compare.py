@@ -40,26 +40,18 @@ def compare_recipes(config: TrainerConfig, data: DataPaths, workdir: str, seeds:
             metrics.append(train_and_evaluate(run))
     per_group = _mean_over_seeds([load_per_group(f"{workdir}/seed_{m['seed']}") for m in metrics])
     kinds = {name: model["kind"] for name, model in metrics[0]["models"].items()}
-    comparison = {
-        **summarise(run, per_group, kinds, metrics[0]["bm25"]),
-        "seed": config.seed,
-        "seeds": [m["seed"] for m in metrics],
-    }
+    comparison = {**summarise(run, per_group, kinds, metrics[0]["bm25"]), "seeds": [m["seed"] for m in metrics]}
+    comparison["seed"] = config.seed
     for name, model in comparison["models"].items():
         for column in metric_columns(comparison):
             model[column]["by_seed"] = [m["models"][name][column]["value"] for m in metrics]
-    decides = metric_columns(comparison)[-1] if comparison["relevance_test_groups"] else metric_columns(comparison)[0]
-    bootstraps = {metric: _bootstrap(config, values) for metric, values in per_group.items()}
-    recommended, reasons = _recommended(config, per_group[decides], bootstraps[decides])
-    over = {
-        metric: {
-            name: asdict(bootstraps[metric].relative_gain(per_group[metric][recommended], per_group[metric][name]))
-            for name in _SERVABLE_REFERENCES
-            if name in kinds
-        }
-        for metric in dict.fromkeys([decides, metric_columns(comparison)[0]])
+    main, *_, last = metric_columns(comparison)
+    decides = last if comparison["relevance_test_groups"] else main
+    recommended, reasons = _recommended(config, per_group[decides])
+    comparison |= {"decided_by": decides, "recommended": recommended, "reasons": list(reasons)}
+    comparison["over_references"] = {
+        metric: _over_references(config, per_group[metric], recommended) for metric in dict.fromkeys([decides, main])
     }
-    comparison |= {"decided_by": decides, "recommended": recommended, "reasons": list(reasons), "over_references": over}
     write_file(f"{workdir}/{COMPARISON}", (json.dumps(comparison, indent=1) + "\n").encode())
     save_chart(comparison, f"{workdir}/{CHART}")
     print_stage(f"wrote {workdir}/{COMPARISON} and {workdir}/{CHART}")
@@ -79,13 +71,20 @@ def _bootstrap(config: TrainerConfig, values: dict[str, Floats]) -> PairedBootst
     return PairedBootstrap(groups, evaluation.bootstrap_samples, evaluation.confidence, seed=config.seed)
 
 
-def _recommended(config: TrainerConfig, values: dict[str, Floats], bootstrap: PairedBootstrap) -> Recommendation:
+def _recommended(config: TrainerConfig, values: dict[str, Floats]) -> Recommendation:
     """values: [groups] of each model, of the metric that decides."""
     recipes = [
         Candidate(r.name, values[r.name], _trained(config, r.name), bool(r.teachers)) for r in config.recipes.values()
     ]
     references = [Candidate(name, values[name], 0) for name in _SERVABLE_REFERENCES if name in values]
-    return recommend(recipes, references, bootstrap)
+    return recommend(recipes, references, _bootstrap(config, values))
+
+
+def _over_references(config: TrainerConfig, values: dict[str, Floats], recipe: str) -> dict[str, dict[str, float]]:
+    """The recipe's relative gain over each reference that could be served. values: [groups] of each model."""
+    bootstrap = _bootstrap(config, values)
+    present = [name for name in _SERVABLE_REFERENCES if name in values]
+    return {name: asdict(bootstrap.relative_gain(values[recipe], values[name])) for name in present}
 
 
 def _trained(config: TrainerConfig, name: str) -> int:
