@@ -1,6 +1,6 @@
 """The routes. An endpoint translates between HTTP and the gateway; it contains no logic of its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.api import handlers, open_inference
 from serving.api.gateway import Gateway
-from serving.api.middleware import RequestTelemetry
+from serving.api.middleware import PathDispatcher, RequestTelemetry
 from serving.api.pages import ASSETS, Pages
 from serving.api_keys import ApiKey, KeyRole, authenticate, bearer_secret, page_secret, require_role
 from serving.models.loaded_model import Handler
@@ -62,17 +62,6 @@ def new_app(gateway: Gateway) -> FastAPI:
 
 def _with_telemetry(app: ASGIApp, gateway: Gateway) -> ASGIApp:
     return RequestTelemetry(app, gateway.metrics, gateway.tracing)
-
-
-class PathDispatcher:
-    """ASGI app that dispatches some paths to their own apps and all other requests to a default app."""
-
-    def __init__(self, apps: Mapping[str, ASGIApp], default: ASGIApp) -> None:
-        self._apps, self._default = apps, default
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._apps.get(scope["path"], self._default) if scope["type"] == "http" else self._default
-        await app(scope, receive, send)
 
 
 class RankingEndpoint:

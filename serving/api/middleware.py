@@ -1,7 +1,8 @@
-"""Request telemetry: ids, timing, log line, metrics and spans; answers unhandled exceptions with a 500 problem."""
+"""ASGI apps around the endpoints: dispatch by path, and request telemetry (ids, timing, log line, metrics, spans)."""
 
 import logging
 import re
+from collections.abc import Mapping
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +17,17 @@ from serving.problems import MEDIA_TYPE, Problem
 # polled every few seconds by probes and Prometheus
 _UNLOGGED_ROUTES = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class PathDispatcher:
+    """ASGI app that dispatches some paths to their own apps and all other requests to a default app."""
+
+    def __init__(self, apps: Mapping[str, ASGIApp], default: ASGIApp) -> None:
+        self._apps, self._default = apps, default
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._apps.get(scope["path"], self._default) if scope["type"] == "http" else self._default
+        await app(scope, receive, send)
 
 
 class RequestTelemetry:
