@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from experiments.runner.comparison import Trials, gain_cell
-from experiments.runner.report import draw_line, panels, table
+from experiments.runner.report import draw_line, panels
+from trainer.evaluation.markdown_table import markdown_table
 
 CUTOFFS = (8, 16, 32)
 FIRST = "ndcg@8"  # which decides
@@ -41,7 +42,7 @@ def ndcg_table(
         figures = [f"{value:.3f}" for value in in_paper[label]] if label in in_paper else ["-"] * len(CUTOFFS)
         lines.append([label, *measured, *figures])
     head = ("model", *(f"NDCG@{cutoff}" for cutoff in CUTOFFS), *(f"paper @{cutoff}" for cutoff in CUTOFFS))
-    return table(head, lines)
+    return markdown_table(head, lines)
 
 
 def gain_figure(rows: Mapping[str, str], found: Mapping[str, Trials]) -> Figure:

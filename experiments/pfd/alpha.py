@@ -18,8 +18,9 @@ from experiments.letor.sets import LetorSettings, describe_setup, group_by_set, 
 from experiments.runner.cells import Cell
 from experiments.runner.comparison import Trials, gain_cell
 from experiments.runner.experiment import Experiment
-from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent
 from features.task import Task
+from trainer.evaluation.markdown_table import markdown_table
 
 USUAL = 0.5  # the alpha of all other experiments, here and in the paper
 DOMINATES = 2.0  # times the other term is as large
@@ -165,7 +166,7 @@ def _table(found: Trials, alphas: Sequence[float]) -> str:
         data, teacher = of_alpha = terms(found, model)
         ratio = f"{of_alpha.ratio:.3g}"
         rows.append([f"{alpha:g}", f"{data:.4f}", f"{teacher:.4f}", ratio, gain_cell(found[FIRST], model, BASELINE)])
-    return table(("alpha", "data term", "teacher term", "teacher over data", "NDCG@8"), rows)
+    return markdown_table(("alpha", "data term", "teacher term", "teacher over data", "NDCG@8"), rows)
 
 
 def _figure(settings: AlphaSettings, found: Mapping[str, Trials]) -> Figure:

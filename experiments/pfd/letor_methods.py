@@ -15,8 +15,9 @@ from experiments.letor.sets import LetorSettings, describe_setup, group_by_set, 
 from experiments.runner.cells import Cell
 from experiments.runner.comparison import Trials
 from experiments.runner.experiment import Experiment
-from experiments.runner.report import Claim, claims_table, panels, percent, table
+from experiments.runner.report import Claim, claims_table, panels, percent
 from features.task import Task
+from trainer.evaluation.markdown_table import markdown_table
 from trainer.recipes import LossName
 
 # as the paper names them -> the recipe or teacher here, which is named after it and the loss
@@ -180,7 +181,7 @@ def _sets_table(found: Mapping[str, Trials]) -> str:
     for name, (_, _, train, test, per_train, per_test, positive, positive_test) in PAPER_SETS.items():
         shares = (f"{positive:.2%}", f"{positive_test:.2%}")
         rows.append([f"{name} (paper)", f"{train:,}", f"{test:,}", f"{per_train:.2f}", f"{per_test:.2f}", *shares])
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _methods_table(name: str, found: Trials | None, loss: str) -> str:

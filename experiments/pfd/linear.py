@@ -22,7 +22,8 @@ from experiments.pfd.linear_simulation import (
 )
 from experiments.pfd.linear_theory import WHERE_THEY_DIFFER
 from experiments.runner.experiment import Experiment
-from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent
+from trainer.evaluation.markdown_table import markdown_table
 
 LARGEST_GAP, LEAST_DRAWS = 0.05, 40_000  # of the claim on leading terms
 
@@ -136,7 +137,7 @@ def _table(first: str, points: Mapping[str, tuple[Simulated, int]]) -> str:
         ]
         for label, (s, d_z) in points.items()
     ]
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _figure(_: LinearSettings, found: Findings) -> Figure:

@@ -29,8 +29,9 @@ from experiments.letor.sets import (
 from experiments.runner.cells import Cell
 from experiments.runner.comparison import Comparison, TrialResult, Trials
 from experiments.runner.experiment import Experiment
-from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent
 from features.task import Task, merged
+from trainer.evaluation.markdown_table import markdown_table
 
 METRIC = "ndcg@8"
 BASELINE, PFD, TEACHER = "no_distillation", "pfd", "teacher_privileged"
@@ -177,7 +178,7 @@ def _table(by_tau: ByTau) -> str:
         means = [f"{trials[METRIC].mean(model).value:.3f}" for model in (TEACHER, PFD, BASELINE)]
         gain = percent(trials[METRIC].gain(PFD, BASELINE))
         rows.append([f"{tau:g}", f"{correlation_of(trials):.2f}", *means, gain])
-    return table((*head, "PFD's gain"), rows)
+    return markdown_table((*head, "PFD's gain"), rows)
 
 
 def correlation_of(trials: Trials) -> float:

@@ -17,9 +17,10 @@ from experiments.pfd.shop_models import BASELINE, ORACLE, ROWS
 from experiments.runner.cells import Cell
 from experiments.runner.comparison import Comparison, TrialResult, Trials
 from experiments.runner.experiment import Experiment
-from experiments.runner.report import Claim, claims_table, panels, percent, table
+from experiments.runner.report import Claim, claims_table, panels, percent
 from experiments.runner.trials import WORKDIR_PLACEHOLDER, trial
 from features.task import Section, Task, load_task, merged
+from trainer.evaluation.markdown_table import markdown_table
 from trainer.evaluation.metrics import Interval
 
 CUTOFFS = (8, 16, 32)
@@ -207,7 +208,7 @@ def _methods_table(found: Trials) -> str:
         paper = [f"{value:.3f}" for value in row.paper] if row.paper else ["-"] * len(CUTOFFS)
         mark, closed = ("*", "-") if row.kind == "teacher" else ("", f"{share_of_distance(found[FIRST], model):.0%}")
         rows.append([row.label + mark, *measured, closed, *paper])
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _ends(found: Trials) -> str:
@@ -225,7 +226,7 @@ def _seeds_table(found: Trials) -> str:
     for model, row in ROWS.items():
         by_model = [each.result["per_group"][FIRST] for each in found.trials]
         rows.append([row.label, *(f"{np.mean(of[model]) / np.mean(of[BASELINE]):.3f}" for of in by_model)])
-    return table(("model", *(f"seed {each.seed}" for each in found.trials)), rows)
+    return markdown_table(("model", *(f"seed {each.seed}" for each in found.trials)), rows)
 
 
 def _bracketed(interval: Interval) -> str:

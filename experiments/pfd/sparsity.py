@@ -22,8 +22,9 @@ from experiments.letor.sets import (
 from experiments.pfd.letor_methods import METHODS, PAPER, PAPER_SETS
 from experiments.runner.cells import Cell
 from experiments.runner.experiment import Experiment
-from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent
 from features.task import Task, merged
+from trainer.evaluation.markdown_table import markdown_table
 
 METRIC = "ndcg@8"
 BASELINE, SELF, PFD = "no_distillation", "self_distillation", "pfd"
@@ -97,7 +98,7 @@ def _table(by_tau: ByTau) -> str:
         means = [f"{compared.mean(model).value:.3f}" for model in ("random_order", BASELINE)]
         measured = [percent(compared.gain(*pair)) for pair in pairs]
         rows.append([f"{tau:g}", f"{trials.positive_share('train'):.1%}", f"{compared.groups:,}", *means, *measured])
-    return table((*head, *gains), rows)
+    return markdown_table((*head, *gains), rows)
 
 
 PAPER_SAYS = """\
@@ -113,7 +114,7 @@ def _paper_table() -> str:
         gains = (f"{better / worse - 1:+.1%}" for better, worse in ((again, plain), (pfd, plain), (pfd, again)))
         rows.append([name, f"{positive:.1%}", f"{plain:.3f}", *gains])
     head = ("data set", "positive groups of train", "no-distillation", "self-distillation", "PFD")
-    return table((*head, "PFD over self-distillation"), rows)
+    return markdown_table((*head, "PFD over self-distillation"), rows)
 
 
 def _figure(_: SparsitySettings, found: Mapping[str, ByTau]) -> Figure:

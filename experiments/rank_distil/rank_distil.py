@@ -17,8 +17,9 @@ from experiments.letor.sets import LetorSettings, describe_setup, group_by_set, 
 from experiments.runner.cells import Cell
 from experiments.runner.comparison import Comparison, Trials, gain_cell
 from experiments.runner.experiment import Experiment
-from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent
 from features.task import Task
+from trainer.evaluation.markdown_table import markdown_table
 from trainer.recipes import settings_of_loss
 
 CUTOFFS = (1, 3, 5)
@@ -187,7 +188,7 @@ def _ndcg_table(found: Trials) -> str:
             for other in against.values()
         ]
         rows.append([label, *(gain_cell(found[f"ndcg@{k}"], model, over) for k in CUTOFFS), *gains])
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _means_table(found: Trials, metrics: Sequence[str]) -> str:
@@ -198,7 +199,7 @@ def _means_table(found: Trials, metrics: Sequence[str]) -> str:
         for label, model in ROWS.items()
         if model in found[metrics[0]].models
     ]
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _figure(_: RankDistilSettings, found: Mapping[str, Trials]) -> Figure:

@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.runner.files import write_atomically
+from trainer.evaluation.markdown_table import markdown_table
 from trainer.evaluation.metrics import Floats, Interval
 
 PANEL_INCHES = (5.5, 4.2)
@@ -116,20 +117,6 @@ def percent(interval: Interval) -> str:
     return "-" if np.isnan(interval.value) else f"{interval.value:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]"
 
 
-# --- Markdown
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns."""
-    lines = [[cell.replace("|", "\\|") for cell in line] for line in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([text[0], rule, *text[1:]])
-
-
 @dataclass(frozen=True)
 class Claim:
     """An expectation set before the run, its measured value, and whether it held."""
@@ -141,7 +128,7 @@ class Claim:
 
 def claims_table(claims: Sequence[Claim]) -> str:
     rows = ([claim.statement, claim.measured, "yes" if claim.held else "**no**"] for claim in claims)
-    return table(("claim", "measured", "held"), rows)
+    return markdown_table(("claim", "measured", "held"), rows)
 
 
 # --- figures

@@ -15,7 +15,7 @@ from experiments.letor.sets import group_by_set, report_limits, trials_to_json
 from experiments.runner.cells import Cell
 from experiments.runner.comparison import Trials, gain_cell
 from experiments.runner.experiment import Experiment
-from experiments.runner.report import Claim, claims_table, draw_line, panels, percent, table
+from experiments.runner.report import Claim, claims_table, draw_line, panels, percent
 from experiments.sdr.models import ALPHA, ENSEMBLES, SdrSettings, combined, trials_of
 from experiments.sdr.paper import (
     MAIN,
@@ -26,6 +26,7 @@ from experiments.sdr.paper import (
     Row,
 )
 from experiments.sdr.toy import EXPLAINED, draw_toy, toy_claim, toy_table
+from trainer.evaluation.markdown_table import markdown_table
 from trainer.evaluation.metrics import Floats
 
 IN_TABLES = (1, 5, 10)
@@ -233,7 +234,7 @@ def _table(models: Mapping[str, str], found: Trials | None, baseline: str, paper
             measured = [gain_cell(found[f"ndcg@{cutoff}"], model, over) for cutoff in IN_TABLES]
         published = [f"{value / 100:.4f}" for value in paper[label]] if label in paper else ["-"] * len(IN_TABLES)
         rows.append([label, *measured, *(published if paper else [])])
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _curves_table(settings: SdrSettings, found: Trials) -> str:
@@ -241,7 +242,7 @@ def _curves_table(settings: SdrSettings, found: Trials) -> str:
     for method, label in ENSEMBLES.items():
         means = last_third(curves_of(method, settings, found))
         rows.append([label, *(f"{mean:.3f}" for mean in means.values())])
-    return table(("students of", ON_TRAINING, ON_VALIDATION, RANKING), rows)
+    return markdown_table(("students of", ON_TRAINING, ON_VALIDATION, RANKING), rows)
 
 
 def _figure(settings: SdrSettings, found: Mapping[str, Trials]) -> Figure:

@@ -16,7 +16,8 @@ from math import inf
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.runner.report import Claim, table
+from experiments.runner.report import Claim
+from trainer.evaluation.markdown_table import markdown_table
 
 INPUTS = (Fraction(-1), Fraction(0), Fraction(1))
 LABELS = (Fraction(2), Fraction(1), Fraction(2))
@@ -92,7 +93,7 @@ def toy_table() -> str:
         solution = TEACHER if student.solution is None else student.solution
         error, printed = str(error_on_test(solution)), PAPER.get(student.alpha, "-")
         rows.append((str(student.alpha), _listed(student.labels), _listed(minima(student.labels)), error, printed))
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def toy_claim() -> Claim:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from trainer.evaluation.markdown_table import markdown_table
+
 _DISPLAY_NAMES = {
     "random_order": "random order",
     "bm25": "BM25",
@@ -39,17 +41,12 @@ def table_lines(metrics: dict[str, Any]) -> list[str]:
     judged = [columns[0], *(name for name in columns if name.startswith("relevance"))]  # with intervals and gains
     heads = [_head(name, metrics["label"]) for name in columns]
     gains = [f"{'relevance ' if name != columns[0] else ''}gain over {metrics['baseline']}" for name in judged]
-    lines = [["model", *heads, *gains]]
+    rows = []
     for name, model in sorted_models(metrics):
         cells = [_interval(model[c]) if c in judged else f"{model[c]['value']:.3f}" for c in columns]
         gained = [_gain(model[c]["gain"]) if "gain" in model[c] else "" for c in judged]
-        lines.append([display_name(name, model), *cells, *gained])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    rows = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return [rows[0], rule, *rows[1:], "", _note(metrics)]
+        rows.append([display_name(name, model), *cells, *gained])
+    return [*markdown_table(["model", *heads, *gains], rows).splitlines(), "", _note(metrics)]
 
 
 def _head(column: str, label: str) -> str:

@@ -23,9 +23,9 @@ from experiments.runner.report import (
     panels,
     percent,
     png,
-    table,
 )
 from features.errors import InputError
+from trainer.evaluation.markdown_table import markdown_table
 from trainer.evaluation.metrics import Interval
 
 # --- statistics
@@ -57,7 +57,7 @@ def test_a_relative_change_is_shown_with_its_sign_and_interval() -> None:
 
 
 def test_the_columns_of_a_table_are_aligned_and_a_bar_in_a_cell_is_escaped() -> None:
-    assert table(("method", "gain"), [("PFD", "+9.5%"), ("|v|²", "")]).splitlines() == [
+    assert markdown_table(("method", "gain"), [("PFD", "+9.5%"), ("|v|²", "")]).splitlines() == [
         "| method | gain  |",
         "|--------|-------|",
         "| PFD    | +9.5% |",
@@ -67,7 +67,7 @@ def test_the_columns_of_a_table_are_aligned_and_a_bar_in_a_cell_is_escaped() -> 
 
 def test_rows_of_different_length_are_an_error() -> None:
     with pytest.raises(ValueError, match="zip"):
-        table(("method", "gain"), [("PFD",)])
+        markdown_table(("method", "gain"), [("PFD",)])
 
 
 def test_a_claim_that_did_not_hold_is_marked_in_bold() -> None:
@@ -112,7 +112,7 @@ def report() -> Report:
         packages=("numpy",),
         settings={"seed": 7, "widths": [8, 16]},
         results={"ndcg": {"PFD": [0.25, 0.5], "GenD": [0.125, 1.0]}},
-        body=["Before the table.", table(("a",), [("1",)])],
+        body=["Before the table.", markdown_table(("a",), [("1",)])],
         figure=figure,
         caption="a line",
     )
