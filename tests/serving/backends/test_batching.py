@@ -19,15 +19,22 @@ from tests.serving.observability.test_metrics import Growth
 from tests.serving.processes import GatewayProcess
 
 SETTINGS = {"queue": {"threads": 8}, "batching": {"calls": 1, "groups": 4}}
+ROUNDS = 1200  # of the slow request's multiplications: over a second on a fast machine
+CALL_SECONDS = 0.2  # until a request that is scored occupies the call, also on a busy machine
 SLOW = {"query": "sofa", "items": ["slow sofa"]}  # seconds in the only call
 WORDS = ["blue sofa", "red sofa", "oak table", "blue table"]  # logits for "blue sofa": 1, 0, -1, 0
 
 
 @pytest.fixture(scope="module")
-def batching(rich_export: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    settings = tmp_path_factory.mktemp("batching") / "gateway.yaml"
+def batching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    from tests.serving import exported_models
+
+    folder = tmp_path_factory.mktemp("batching")
+    slow = exported_models.Overlap(exported_models.RICH, rounds=ROUNDS)
+    exported_models.export(folder / "export", exported_models.RICH, module=slow)
+    settings = folder / "gateway.yaml"
     settings.write_text(yaml.safe_dump(SETTINGS))
-    with GatewayProcess(rich_export, settings) as gateway:
+    with GatewayProcess(folder / "export", settings) as gateway:
         yield gateway.wait_until_ready()
 
 
@@ -48,6 +55,7 @@ def together(gateway: GatewayProcess, *bodies: Any, **headers: str) -> Iterator[
         slow = pool.submit(gateway.post, SLOW)
         while gateway.metric("privrank_queue_scoring") < 1:
             time.sleep(0.02)
+        time.sleep(CALL_SECONDS)  # counted as scoring before its thread has the call
         yield [pool.submit(gateway.post, body, headers=headers) for body in bodies]
         assert slow.result().status_code == 200
 
