@@ -48,7 +48,7 @@ def sampling_key(built: BuiltGroup) -> int:
 
 
 class CapHotQueries(CountingDoFn):
-    """Lists of groups -> lists of the kept groups. highest: query -> the largest kept hash."""
+    """Lists of groups -> lists of the groups within the cap. highest: query -> the largest hash within it."""
 
     def process(self, groups: Sequence[BuiltGroup], highest: Mapping[str, int]) -> Iterator[list[BuiltGroup]]:
         kept = []
